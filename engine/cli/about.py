@@ -1,0 +1,42 @@
+"""`version` and `help`."""
+
+from __future__ import annotations
+
+import click
+
+from engine.cli import exits
+from engine.cli.app import App
+from engine.cli.main import Verb, verb
+
+
+@click.command("version", cls=Verb, help="Print the version.")
+@click.pass_context
+def version_verb(ctx: click.Context, /) -> None:
+    verb(_version, ctx)
+
+
+def _version(app: App) -> int:
+    from engine.model import VERSION
+
+    if app.json:
+        from engine.client.wire import to_json
+
+        app.console.line(to_json({"version": VERSION}))
+    else:
+        app.console.line(f"engine {VERSION}")
+    return exits.DONE
+
+
+@click.command("help", cls=Verb, help="Explain a verb, or list them.")
+@click.argument("name", metavar="[VERB]", required=False)
+@click.pass_context
+def help_verb(ctx: click.Context, /, name: str | None) -> None:
+    group, parent = ctx.find_root().command, ctx.find_root()
+    assert isinstance(group, click.Group)
+    if name is None:
+        click.echo(parent.get_help())
+        return
+    command = group.get_command(parent, name)
+    if command is None:
+        raise click.UsageError(f"there is no verb {name}: see engine help")
+    click.echo(command.get_help(click.Context(command, info_name=command.name, parent=parent)))

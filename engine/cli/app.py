@@ -1,0 +1,173 @@
+"""What one call of the command line knows: its options, its console, the way to the engine."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from engine.cli.console import Console
+
+if TYPE_CHECKING:
+    from engine.client.blocking import Client
+    from engine.client.link import Wake
+
+AS_JOB: Final = frozenset(("run", "exec", "wait"))  # the verbs that exit as the job does
+CALLER: Final = re.compile(r"[a-z0-9_-]{1,64}")
+META: Final = "engine.options"  # where the options of group and verb meet, in click's context
+
+
+@dataclass
+class App:
+    """Made once; `subject` is the handle that is being worked on, for the words of an error."""
+
+    options: dict[str, Any]
+    environ: dict[str, str]
+    console: Console
+    verb: str = ""
+    subject: str = ""
+    as_job: bool = False
+    _client: Client | None = field(default=None, repr=False)
+
+    @property
+    def json(self) -> bool:
+        return bool(self.options.get("json"))
+
+    @property
+    def caller(self) -> str:
+        """Who asks: `--as`, else ENGINE_CALLER, else `cli-` and the login name."""
+        given = self.options.get("as_") or self.environ.get("ENGINE_CALLER")
+        name = given or default_caller()
+        if not CALLER.fullmatch(name):
+            raise click.UsageError(f"--as {name!r} is not 1 to 64 characters of a-z 0-9 _ -")
+        return str(name)
+
+    @property
+    def home(self) -> str:
+        from engine.client.places import find_home
+
+        return find_home(self.options.get("home"), self.environ)
+
+    @property
+    def url(self) -> str | None:
+        return self.options.get("url") or self.environ.get("ENGINE_URL")
+
+    @property
+    def patience(self) -> float:
+        from engine.client.schedule import PATIENCE
+
+        given = self.options.get("reconnect")
+        return PATIENCE if given is None else float(given)
+
+    def client(
+        self,
+        *,
+        starts: bool = False,
+        hello: bool = False,
+        human: bool = False,
+        wake: Wake | None = None,
+    ) -> Client:
+        """A connected client. `starts`: start an engine where none runs and nothing forbids it."""
+        from engine.client.blocking import Client
+        from engine.client.errors import NotReachable
+        from engine.client.places import find_place
+
+        home = self.home
+        client = self._client = Client(
+            lambda: find_place(home, self.url, self.environ, human=human),
+            hello=self.greeting() if hello else None,
+            patience=self.patience,
+            wake=wake,
+            tell_lost=self._tell_lost,
+            tell_back=self._tell_back,
+        )
+        try:
+            client.connect()
+        except NotReachable as exc:
+            may_start = starts and not (self.options.get("no_start") or self.url)
+            if not (may_start and exc.absent):
+                raise
+            self._start(client, home)
+        return client
+
+    def _start(self, client: Client, home: str) -> None:
+        """Start an engine and connect, to it or to the one that was there first."""
+        from engine.client.errors import NotReachable
+        from engine.client.schedule import Schedule
+        from engine.client.start import start_engine
+
+        schedule = Schedule(time.monotonic(), self.patience)
+        while True:
+            start_engine(home, self.environ)
+            try:
+                client.connect()
+            except NotReachable as exc:
+                if not exc.absent or not schedule.failed(time.monotonic()):
+                    raise
+                # Another engine has the home and is not listening yet, or is on its way out.
+                time.sleep(max(0.0, schedule.due - time.monotonic()))
+            else:
+                return
+
+    def greeting(self) -> dict[str, Any]:
+        """The params of `hello`: this process's directory and environment without ENGINE_…"""
+        env = {}
+        for name, value in self.environ.items():
+            if name.startswith("ENGINE_"):
+                continue
+            if not (is_text(name) and is_text(value)):
+                self.console.say(f"the variable {name} is not UTF-8 and is left out")
+                continue
+            env[name] = value
+        cwd = self.directory()
+        return {"cwd": cwd if cwd and is_text(cwd) else None, "env": env, "client": "engine cli"}
+
+    def directory(self) -> str | None:
+        """Where this process stands, also when the directory is gone; None where nobody knows."""
+        try:
+            return os.getcwd()
+        except FileNotFoundError:
+            named = self.environ.get("PWD", "")
+            return named if named.startswith("/") else None
+
+    def _tell_lost(self) -> None:
+        self.console.say(f"connection lost; trying again for up to {self.patience:g} s")
+
+    def _tell_back(self, after: float) -> None:
+        self.console.say(f"connected again after {after:.1f}s")
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+
+def default_caller() -> str:
+    """`cli-` and the login name, characters outside `[a-z0-9_-]` as `-`."""
+    try:
+        login = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        login = str(os.getuid())
+    return "cli-" + re.sub(r"[^a-z0-9_-]", "-", login)[:60]
+
+
+def is_text(text: str) -> bool:
+    """Whether `text`, as the system handed it to us, is UTF-8 (has no lone surrogates)."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def read_stdin(what: str) -> str:
+    """All of standard input, which has to be UTF-8."""
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as exc:
+        raise click.UsageError(f"{what} is not UTF-8 (byte {exc.start})") from exc

@@ -1,0 +1,146 @@
+"""`cancel`, `forget`, `reset` and `call`: things done to tasks and sessions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from engine.cli import exits
+from engine.cli.app import App
+from engine.cli.main import Verb, verb
+
+CANCEL_BUDGET: Final = 20.0  # seconds: the grace and what follows it, with room
+
+
+@click.command("cancel", cls=Verb, help="End these tasks and wait until they are gone.")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.option("--force", is_flag=True, help="Also another caller's; it is on record.")
+@click.pass_context
+def cancel_verb(ctx: click.Context, /, ids: tuple[str, ...], force: bool) -> None:
+    verb(_each, ctx, ids=ids, force=force, act=_cancel)
+
+
+@click.command("forget", cls=Verb, help="Drop these ended tasks and their files now.")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.option("--force", is_flag=True, help="Also another caller's; it is on record.")
+@click.pass_context
+def forget_verb(ctx: click.Context, /, ids: tuple[str, ...], force: bool) -> None:
+    verb(_each, ctx, ids=ids, force=force, act=_forget)
+
+
+@click.command("reset", cls=Verb, help="Start the caller's shell session afresh.")
+@click.argument("kind", type=click.Choice(["bash"]))
+@click.pass_context
+def reset_verb(ctx: click.Context, /, kind: str) -> None:
+    verb(_reset, ctx, kind=kind)
+
+
+@click.command("call", cls=Verb, help="Call METHOD with params from JSON (- from stdin).")
+@click.argument("method")
+@click.argument("params", metavar="[JSON]", default="{}")
+@click.pass_context
+def call_verb(ctx: click.Context, /, method: str, params: str) -> None:
+    verb(_call, ctx, method=method, params=params)
+
+
+def _each(
+    app: App, *, ids: tuple[str, ...], force: bool, act: Callable[[App, Any, str, bool], None]
+) -> int:
+    """Do `act` to each; one that is refused does not keep the others from it."""
+    from engine.cli.handles import resolve
+    from engine.cli.main import report_error
+    from engine.client.errors import AmbiguousHandle, Refused
+
+    client = app.client()
+    code = exits.DONE
+    for given in dict.fromkeys(ids):
+        try:
+            act(app, client, resolve(app, client, given), force)
+        except (Refused, AmbiguousHandle) as exc:
+            code = max(code, report_error(app, exc))
+    return code
+
+
+def _cancel(app: App, client: Any, handle: str, force: bool) -> None:
+    from engine.cli import units, words
+    from engine.cli.handles import as_param, task_of
+    from engine.client.wire import to_json
+
+    params = {"as": app.caller, **as_param(handle), "force": force or None}
+    reply = client.call("cancel", params, budget=CANCEL_BUDGET)
+    if app.json:
+        app.console.line(to_json(reply))
+        return
+    console = app.console
+    if reply["outcome"] == "already_finished":
+        row = task_of(app, client, handle)
+        ended = units.clock(row["endedAt"], console.now(), None)[:-4] if row.get("endedAt") else ""
+        console.say(f"{handle} had already {_had(row)}" + (f" at {ended}" if ended else ""))
+        return
+    count = len(reply.get("signalled") or ())
+    noun = "process" if count == 1 else "processes"
+    console.say(f"{words.handle({'taskId': handle})} cancelled, {count} {noun}")
+    for survivor in reply.get("survivors") or ():
+        console.say(f"{handle}: process {_pid(survivor)} is still there", always=True)
+
+
+def _had(row: dict[str, Any]) -> str:
+    verbs = {"lost": "been lost", "cancelled": "been cancelled", "timed_out": "timed out"}
+    status = str(row["status"])
+    return verbs.get(status, "been " + status if status in ("skipped", "denied") else status)
+
+
+def _pid(survivor: Any) -> Any:
+    return survivor.get("pid") if isinstance(survivor, dict) else survivor
+
+
+def _forget(app: App, client: Any, handle: str, force: bool) -> None:
+    from engine.client.wire import to_json
+
+    task_id = "t" + handle[1:] if handle.startswith("k") else handle
+    params = {"as": app.caller, "taskId": task_id, "force": force or None}
+    reply = client.call("forget", params, resend=False)
+    if app.json:
+        app.console.line(to_json(reply))
+
+
+def _reset(app: App, *, kind: str) -> int:
+    from engine.client.wire import to_json
+
+    reply = app.client().call("reset_session", {"as": app.caller, "kind": kind}, resend=False)
+    if app.json:
+        app.console.line(to_json(reply))
+    return exits.DONE
+
+
+def _call(app: App, *, method: str, params: str) -> int:
+    """Print the reply of any method. `as` is the caller's name unless the params have one."""
+    from engine.cli.app import read_stdin
+    from engine.client.wire import to_json
+
+    try:
+        given = json.loads(read_stdin("JSON") if params == "-" else params)
+    except (ValueError, RecursionError) as exc:
+        raise click.UsageError(f"that is no JSON: {exc}") from exc
+    if not isinstance(given, dict):
+        raise click.UsageError("params are a JSON object: they go by name")
+    given.setdefault("as", app.caller)
+    budget = _budget(given)
+    app.console.line(
+        to_json(app.client(hello=True).call(method, given, budget=budget, resend=False))
+    )
+    return exits.DONE
+
+
+def _budget(given: dict[str, Any]) -> float:
+    """How long the engine may take by the params' own terms; a wrong type is its to refuse."""
+    names = ("timeout_secs", "wait_seconds", "waitSeconds", "timeout_s", "grace_secs")
+    longest = 20.0 if "timeout_secs" not in given else 0.0
+    for name in names:
+        value = given.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            longest = max(longest, min(float(value), 300.0))
+    return longest

@@ -1,0 +1,140 @@
+"""`run` and `exec`: start a job, follow its output, exit as it does."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+import click
+
+from engine.cli.app import App, is_text, read_stdin
+from engine.cli.main import Verb, verb
+
+UNKEPT: Final = "--on-disconnect cancel and --detach exclude each other"
+
+
+def job_options(function: Any) -> Any:
+    """The options that `run` and `exec` share."""
+    options = (
+        click.option("-d", "--detach", is_flag=True, help="Print the id and leave it running."),
+        click.option("--keep", is_flag=True, help="Ctrl-C leaves the job running."),
+        click.option("--deadline", type=float, metavar="S", help="End the job after S seconds."),
+        click.option("--cwd", metavar="DIR", help="Where it runs (here)."),
+        click.option("-e", "--env", multiple=True, metavar="K=V", help="One variable more."),
+        click.option("--stdin", type=click.Choice(["null", "-"]), help="Its input: none, or ours."),
+        click.option("--split", is_flag=True, help="stdout and stderr apart."),
+        click.option("--key", metavar="KEY", help="Never run this twice."),
+        click.option("--on-disconnect", type=click.Choice(["keep", "cancel"]), default="keep"),
+        click.option("--raw", is_flag=True, help="Escape sequences to a terminal, too."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@click.command(
+    "run",
+    cls=Verb,
+    help="Run bash TEXT (- reads it from stdin) in a fresh shell with this directory and "
+    "environment, follow its output and exit as it does.",
+)
+@click.argument("text", nargs=-1)
+@click.option("--session", is_flag=True, help="In the caller's shell session.")
+@job_options
+@click.pass_context
+def run_verb(ctx: click.Context, /, text: tuple[str, ...], session: bool, **options: Any) -> None:
+    if len(text) != 1:
+        hint = "an argument list is for: engine exec -- ARGV..."
+        raise click.UsageError(f"engine run takes one TEXT, not {len(text)}; {hint}")
+    if text[0] == "-" and options["stdin"] == "-":
+        raise click.UsageError("TEXT and --stdin cannot both be read from stdin")
+    command = read_stdin("TEXT") if text[0] == "-" else _text(text[0], "TEXT")
+    verb(_start, ctx, method="bash", what={"command": command, "session": session}, **options)
+
+
+@click.command(
+    "exec",
+    cls=Verb,
+    help="Run an argument list without a shell, with this directory and environment, follow its "
+    "output and exit as it does.",
+    context_settings={"allow_interspersed_args": False},
+)
+@click.argument("argv", nargs=-1, required=True)
+@job_options
+@click.pass_context
+def exec_verb(ctx: click.Context, /, argv: tuple[str, ...], **options: Any) -> None:
+    what = {"argv": [_text(word, "an argument") for word in argv]}
+    verb(_start, ctx, method="execute", what=what, **options)
+
+
+def _start(app: App, *, method: str, what: dict[str, Any], **options: Any) -> int:
+    from engine.cli.runner import Runner
+
+    if options["detach"] and options["on_disconnect"] == "cancel":
+        raise click.UsageError(UNKEPT)
+    return Runner(app, method, params_of(app, what, options), options).run()
+
+
+def params_of(app: App, what: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """The params of the call that starts the job, but for how long it may take."""
+    given = options["stdin"]
+    return {
+        **what,
+        "as": app.caller,
+        "key": options["key"] or "cli-" + os.urandom(16).hex(),
+        "deadline_secs": options["deadline"],
+        "cwd": _directory(app, options["cwd"]),
+        "env": _variables(options["env"]) or None,
+        "stdin": {"text": read_stdin("stdin")} if given == "-" else None,
+        "streams": "split" if _wants_split(app, options) else "merged",
+        "on_disconnect": options["on_disconnect"],
+        "logs": "none",
+    }
+
+
+def _wants_split(app: App, options: dict[str, Any]) -> bool:
+    """Streams apart where ours are; a reply that is printed whole has them merged."""
+    from engine.cli.console import lead_apart
+
+    if options["split"] or options["detach"] or app.json:
+        return bool(options["split"])
+    return lead_apart(app.console.out_fd, app.console.err_fd)
+
+
+def _directory(app: App, given: str | None) -> str | None:
+    if given is None:
+        return None
+    here = app.directory()
+    path = os.path.join(here or "/", os.path.expanduser(given))
+    return _text(os.path.normpath(path), "--cwd")
+
+
+def _variables(pairs: tuple[str, ...]) -> dict[str, str]:
+    env = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"-e {pair!r} is not of the form NAME=VALUE")
+        env[name] = _text(value, f"-e {name}")
+    return env
+
+
+def _text(text: str, what: str) -> str:
+    if not is_text(text):
+        raise click.UsageError(f"{what} is not UTF-8")
+    return text
+
+
+def inline_output(record: dict[str, Any]) -> dict[str, bytes] | None:
+    """The output in a final reply, by stream, where it is surely byte for byte what was written.
+
+    A reply shows text: bad bytes replaced (by U+FFFD), escape sequences and rewritten lines left
+    out, long output cut. All but the first make it shorter, so what has the right length and no
+    U+FFFD is exact.
+    """
+    names = ("stdout", "stderr") if "stdout" in record else ("output",)
+    texts = {name: record.get(name) or "" for name in names}
+    if any("\ufffd" in text for text in texts.values()):
+        return None
+    exact = {name: text.encode() for name, text in texts.items()}
+    return exact if sum(map(len, exact.values())) == record["outputBytes"] else None

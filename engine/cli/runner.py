@@ -1,0 +1,288 @@
+"""One `run` or `exec` from its first call to its exit code."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any, Final
+
+from engine.cli import exits, units, words
+from engine.cli.app import App
+from engine.cli.follow import HOLD, Follower, Writer
+from engine.cli.run import inline_output
+from engine.cli.signals import Signals
+from engine.client.blocking import Ticket
+from engine.client.errors import Refused
+from engine.client.wire import to_json
+
+SHORT: Final = 0.25  # seconds: a call that ends within it comes in one answer, output and all
+INLINE_BYTES: Final = 65_536  # output that this one answer may carry
+QUIET: Final = 5.0  # seconds without output until the status line comes
+LONG: Final = 20.0  # seconds after which the way out is named
+TICK: Final = 1.0  # seconds between two looks of the status line
+ROWS_HOLD: Final = 55.0  # seconds that the engine holds list_tasks
+
+
+class Left(Exception):
+    """The person has gone; the job may run on. Carries the exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Runner:
+    """What is in flight for the job: the call that starts it, then a `Follower`, maybe a cancel."""
+
+    def __init__(
+        self, app: App, method: str, params: dict[str, Any], options: dict[str, Any]
+    ) -> None:
+        self._app = app
+        self._method, self._params, self._options = method, params, options
+        # A session's state is kept only by a call that ends within its own budget, and
+        # on_disconnect ends with its reply: these calls stay, and a repeat tells the handle.
+        cancels = options["on_disconnect"] == "cancel"
+        self._stays = bool(params.get("session")) or cancels or app.json
+        self._cancels_on_hangup = cancels
+        self._streams = ("stdout", "stderr") if params["streams"] == "split" else ("output",)
+        self._began = app.console.clock()
+        self._handle: dict[str, str] = {}  # taskId or kickoffId, when known
+        self._start: Ticket | None = None
+        self._peek: Ticket | None = None
+        self._row: Ticket | None = None
+        self._cancel: Ticket | None = None
+        self._wants_cancel = False
+        self._leaving: int | None = None  # exit code, once the handle is known
+        self._signalled: int | None = None
+        self._told: set[str] = set()
+
+    def run(self) -> int:
+        """Start the job and follow it. Raises `ClientError`, BrokenPipeError."""
+        if self._options["detach"]:
+            return self._detach()
+        numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT]
+        if self._cancels_on_hangup:
+            numbers.append(signal.SIGHUP)
+        with Signals(*numbers) as signals:
+            self._signals = signals
+            self._client = self._app.client(starts=True, hello=True, wake=signals)
+            writer = Writer(self._app, signals, raw=self._options["raw"])
+            writer.on_signal = self._look_at_signals
+            self._follower = Follower(self._app, self._client, writer)
+            try:
+                return self._follow()
+            except Left as left:
+                return left.code
+
+    def _detach(self) -> int:
+        client = self._app.client(starts=True, hello=True)
+        reply = client.call(self._method, {**self._params, "timeout_secs": 0})
+        self._app.console.line(to_json(reply) if self._app.json else words.handle(reply))
+        return exits.DONE
+
+    def _follow(self) -> int:
+        budget = HOLD if self._stays else SHORT
+        params = {**self._params, "timeout_secs": budget}
+        if not self._app.json:
+            params["max_output_bytes"] = INLINE_BYTES
+        self._start = self._client.submit(self._method, params, budget=budget)
+        while not (self._follower.is_done and self._cancel is None):
+            self._look_at_signals()
+            got = self._client.next_answer(self._next_moment())
+            if got is not None:
+                self._answered(got[0], got[1].result, got[1].error)
+            else:
+                self._tick()
+        return self._finish()
+
+    def _finish(self) -> int:
+        record = self._follower.record
+        assert record is not None
+        self._follower.tell_gone()
+        if self._app.json:
+            self._app.console.line(to_json(record))
+        line = words.run_ended(record, self._signalled)
+        if line is not None:
+            self._app.console.say(line)
+        return exits.of_task(record)
+
+    # What comes back.
+
+    def _answered(self, ticket: Ticket, result: Any, error: Refused | None) -> None:
+        if self._follower.answered(ticket, result, error):
+            return
+        if ticket is self._cancel:
+            self._cancel = None
+            if error is None:
+                self._signalled = len(result.get("signalled") or ())
+            return
+        if error is not None:
+            raise error
+        if ticket is self._start:
+            self._start = None
+            self._started(result, is_start=True)
+        elif ticket is self._peek:
+            self._peek = None
+            self._started(result, is_start=False)
+        elif ticket is self._row:
+            self._row = None
+            self._moved(result)
+
+    def _started(self, reply: dict[str, Any], *, is_start: bool) -> None:
+        """The call that started the job, or its repeat, says how things stand."""
+        if self._follower.record is not None:
+            return
+        if reply["status"] in exits.ENDED:
+            self._ended(reply)
+            return
+        if reply.get("taskId"):
+            self._reached(reply["taskId"], waits=is_start or not self._start)
+        else:
+            self._know("kickoffId", reply["kickoffId"])
+            self._say_once("queued", words.waiting(reply))
+            if is_start or self._row is None:
+                self._watch_kickoff()
+
+    def _ended(self, record: dict[str, Any]) -> None:
+        follower = self._follower
+        follower.end(record)
+        task_id = record.get("taskId")
+        if self._app.json or follower.task_id or not task_id or not record.get("outputBytes"):
+            return
+        exact = inline_output(record)
+        if exact is None:
+            follower.read(task_id, self._streams)
+            return
+        for stream, data in exact.items():
+            follower.writer.write(stream, data, final=True)
+
+    def _reached(self, task_id: str, *, waits: bool) -> None:
+        self._know("taskId", task_id)
+        if self._follower.task_id is None:
+            self._follower.read(task_id, () if self._app.json else self._streams)
+            self._began = self._app.console.clock()
+        if waits:
+            self._follower.wait()
+
+    def _watch_kickoff(self, after: int | None = None) -> None:
+        """Ask for the row of the kickoff, or for the next change past `after`."""
+        if after is None:
+            asked = {"as": self._app.caller, "kickoffId": self._handle["kickoffId"]}
+            self._row = self._client.submit("read_task", asked)
+            return
+        listed = {
+            "as": self._app.caller,
+            "changed_after": after,
+            "limit": 500,
+            "timeout_secs": ROWS_HOLD,
+        }
+        self._row = self._client.submit("list_tasks", listed, budget=ROWS_HOLD)
+
+    def _moved(self, result: dict[str, Any]) -> None:
+        """Rows changed: has the engine reached ours?"""
+        if self._follower.record is not None or self._follower.task_id is not None:
+            return
+        wanted = self._handle["kickoffId"]
+        rows = [r for r in result.get("tasks", [result]) if r.get("kickoffId") == wanted]
+        if rows and not words.is_waiting(rows[0]):
+            self._reached_or_gone(rows[0])
+        else:
+            self._watch_kickoff(result.get("nextChangedAfter", result.get("changedSeq")))
+
+    def _reached_or_gone(self, row: dict[str, Any]) -> None:
+        if row.get("taskId"):
+            self._reached(row["taskId"], waits=self._start is None)
+            return
+        # It ended in the queue: whatever the record lacks, it has no output.
+        self._follower.end(row)
+
+    # What is asked of us.
+
+    def _look_at_signals(self) -> None:
+        for number in self._signals.take():
+            if number == signal.SIGQUIT:
+                self._leave(exits.DONE)
+            elif number == signal.SIGINT and self._options["keep"]:
+                self._leave(exits.INTERRUPTED)
+            elif self._wants_cancel:
+                raise Left(exits.INTERRUPTED)
+            else:
+                self._begin_cancel(number)
+
+    def _leave(self, code: int) -> None:
+        if not self._handle:  # it will be in a moment; a person must learn the id
+            self._leaving = code
+            self._ask_handle()
+            return
+        name = next(iter(self._handle.values()))
+        self._app.console.say(f"{name} runs on; engine wait {name}", always=True)
+        raise Left(code)
+
+    def _begin_cancel(self, number: int) -> None:
+        self._wants_cancel = True
+        if self._handle:
+            self._send_cancel()
+        elif self._start is not None:
+            self._ask_handle()
+
+    def _send_cancel(self) -> None:
+        if self._follower.record is not None:
+            return
+        name = next(iter(self._handle.values()))
+        self._app.console.say(
+            f"cancelling {name} (Ctrl-C again leaves; it is cancelled all the same)"
+        )
+        asked = {"as": self._app.caller, **self._handle}
+        self._cancel = self._client.submit("cancel", asked, budget=HOLD)
+
+    def _know(self, kind: str, handle: str) -> None:
+        """Note the handle, and do what was waiting for it."""
+        self._handle = {kind: handle}
+        if self._leaving is not None:
+            self._leave(self._leaving)
+        if self._wants_cancel and self._cancel is None and "cancel" not in self._told:
+            self._told.add("cancel")
+            self._send_cancel()
+
+    def _ask_handle(self) -> None:
+        """Repeat the call under its key with no budget: the same task, answered at once."""
+        if self._peek is None and self._stays and self._start is not None:
+            params = {**self._params, "timeout_secs": 0, "max_output_bytes": 0}
+            self._peek = self._client.submit(self._method, params)
+
+    # What time brings.
+
+    def _next_moment(self) -> float | None:
+        """When to look up although nothing came; None where only news count."""
+        now = self._app.console.clock()
+        if self._stays and not self._handle and self._peek is None and self._start is not None:
+            return self._began + SHORT
+        if self._handle and self._app.console.shows_status:
+            return now + TICK
+        return None
+
+    def _tick(self) -> None:
+        now = self._app.console.clock()
+        if self._stays and not self._handle and now >= self._began + SHORT:
+            self._ask_handle()
+        name = self._follower.task_id
+        if name is None or not self._app.console.shows_status or self._app.json:
+            return
+        if now - self._began >= LONG:
+            self._say_once(
+                "long", f"{name} takes longer than {LONG:g} s; Ctrl-\\ leaves it running"
+            )
+        if now - self._follower.last_output >= QUIET:
+            self._app.console.show_status(self._status(name, now))
+
+    def _status(self, name: str, now: float) -> str:
+        view = self._app.console.error_view()
+        running = units.duration(int(now - self._began) * 1000)
+        quiet = units.duration(int(now - self._follower.last_output) * 1000)
+        parts = [f"{name}  running {running}", f"last output {quiet} ago", "Ctrl-C cancels"]
+        text = view.cut(f" {view.dot} ".join(parts), (view.width or 80) - 3)
+        return f"{view.glyph('running')} {text}"
+
+    def _say_once(self, what: str, line: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            self._app.console.say(line)

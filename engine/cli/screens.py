@@ -1,0 +1,255 @@
+"""The screens about tasks, as lists of lines: list, one task, waits. Pure: no clock, no engine."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from engine.cli import units, words
+from engine.cli.view import View, cells, pad, safe
+from engine.client.places import tilde
+
+Row = dict[str, Any]
+
+STATUS_CELLS: Final = 13  # of the list: the longest word and a little air
+ID_CELLS: Final = 7
+CALLER_CELLS: Final = 11
+CALLER_MOST: Final = 20  # a longer name is cut on a terminal
+AGE_CELLS: Final = 4
+TIME_CELLS: Final = 6
+COMMAND_LEAST: Final = 20  # cells; with fewer left, the caller's column goes
+ROW_STATUS_CELLS: Final = 11  # of a live row
+NEWS_CELLS: Final = 19  # `output 3s ago` at the end of a live row
+LABEL_CELLS: Final = 11
+FACT_CELLS: Final = 17
+COMMAND_LINES: Final = 10  # of a long command, on a terminal
+ERROR_LEVELS: Final = frozenset(("error", "critical", "alert", "emergency"))
+
+
+def task_table(rows: list[Row], view: View, *, header: bool = True) -> list[str]:
+    """One line a task. On a terminal each fits the width: columns go, then the command is cut."""
+    if view.width is None:
+        return _plain_table(rows, view, header)
+    callers = [safe(r["as"]) for r in rows]
+    caller_cells = min(CALLER_MOST, max([CALLER_CELLS, *map(cells, callers)]))
+    id_cells = max([ID_CELLS, *(len(words.handle(r)) for r in rows)])
+    fixed = 2 + STATUS_CELLS + 2 + id_cells + 2
+    with_time = view.width >= 50
+    with_age = view.width >= 80
+    timing = (AGE_CELLS + 2 if with_age else 0) + (TIME_CELLS + 2 if with_time else 0)
+    left = view.width - fixed - timing
+    with_caller = with_time and left - caller_cells - 2 >= COMMAND_LEAST
+    left -= caller_cells + 2 if with_caller else 0
+
+    def line(
+        glyph: str, status: str, task: str, caller: str, age: str, time: str, text: str
+    ) -> str:
+        cut = [f"{glyph} {status}  {pad(task, id_cells)}"]
+        cut += [caller] if with_caller else []
+        cut += [pad(age, AGE_CELLS, right=True)] if with_age else []
+        cut += [pad(time, TIME_CELLS, right=True)] if with_time else []
+        return "  ".join([*cut, view.cut(text, left)]).rstrip()
+
+    lines = []
+    if header:
+        names = (pad("STATUS", STATUS_CELLS), "TASK", pad("CALLER", caller_cells))
+        lines.append(view.paint(line(" ", *names, "AGE", "TIME", "COMMAND"), "bold"))
+    for row, caller in zip(rows, callers, strict=True):
+        status = view.cut(words.short_status(row), STATUS_CELLS)
+        lines.append(
+            line(
+                view.glyph(words.look(row)),
+                view.paint_status(status, words.look(row)) + " " * (STATUS_CELLS - cells(status)),
+                words.handle(row),
+                view.paint_caller(pad(view.cut(caller, caller_cells), caller_cells), row["as"]),
+                units.age(units.since(row["createdAt"], view.now)),
+                _took(row, view),
+                safe(row["title"]),
+            )
+        )
+    return lines
+
+
+def _took(row: Row, view: View) -> str:
+    """How long it ran, or runs by now; empty before its start."""
+    if row.get("durationMs") is not None:
+        return units.duration(row["durationMs"])
+    started = row.get("startedAt")
+    return units.duration(units.since(started, view.now)) if started else ""
+
+
+def _plain_table(rows: list[Row], view: View, header: bool) -> list[str]:
+    names = ["STATUS", "TASK", "CALLER", "EXIT", "CREATED", "TIME", "COMMAND"]
+    table = [names] if header else []
+    for row in rows:
+        code = row.get("exitCode")
+        took = row.get("durationMs")
+        table.append(
+            [
+                row["status"],
+                words.handle(row),
+                safe(row["as"]),
+                str(code) if code is not None else str(row.get("signal") or "-"),
+                row["createdAt"],
+                "-" if took is None else units.exact_seconds(took),
+                safe(row["title"]),
+            ]
+        )
+    widths = [max(cells(line[i]) for line in table) for i in range(6)] if table else []
+    lines = []
+    for i, fields in enumerate(table):
+        padded = [pad(text, width) for text, width in zip(fields, widths, strict=False)]
+        if not (header and i == 0):
+            padded[0] = view.paint_status(padded[0], rows[i - header]["status"])
+        lines.append("  ".join([*padded, fields[6]]))
+    return lines
+
+
+def task_footer(info: Row, shown: int, has_more: bool, view: View) -> str:
+    """The line under the list: what the engine has to do, and how to see more."""
+    counts = [f"{info[name]} {name}" for name in ("held", "queued", "running") if info.get(name)]
+    left = f" {view.dot} ".join([*counts, f"{units.number(info['slots'])} slots"])
+    right = f"newest {shown}; -n {max(100, shown * 5)} shows more" if has_more else ""
+    gap = max(2, (view.width or 80) - cells(left) - cells(right))
+    text = left + (" " * gap + right if right else "")
+    return view.paint(view.cut(text, view.width or 80), "dim")
+
+
+def one_wait(row: Row, record: Row, view: View) -> list[str]:
+    """What a person needs to know when one task has ended, its error lines under a failure."""
+    took = units.duration(record.get("durationMs") or 0)
+    head = f"{words.handle(record)}  {words.outcome(record)}, {took}"
+    title = view.cut(safe(row["title"]), max(0, (view.width or 80) - cells(head) - 4))
+    painted = view.paint_status(words.outcome(record), record["status"])
+    lines = [f"{view.glyph(record['status'])} {words.handle(record)}  {painted}, {took}  {title}"]
+    if record["status"] == "succeeded":
+        return [lines[0].rstrip()]
+    errors = [e for e in record.get("logs") or () if _is_error_of(e, record)]
+    if errors:
+        noun = "line" if len(errors) == 1 else "lines"
+        lines.append(f"  {len(errors)} error {noun}:")
+        lines.extend(error_line(e, view) for e in errors[-5:])
+    total = record.get("outputBytes") or 0
+    if total:
+        name = words.handle(record)
+        lines.append(
+            view.cut(f"  engine output {name}   shows all {units.size(total)}", view.width or 80)
+        )
+    return [line.rstrip() for line in lines]
+
+
+def _is_error_of(entry: Row, record: Row) -> bool:
+    return entry.get("level") in ERROR_LEVELS and entry.get("taskId") == record.get("taskId")
+
+
+def error_line(entry: Row, view: View) -> str:
+    """A journal line under a task, cut to the width."""
+    time = units.clock(entry["time"], view.now, view.zone)
+    text = f"  {time}  {safe(entry['text'])}"
+    return text if view.width is None else view.cut(text, view.width)
+
+
+def live_row(row: Row, view: View) -> str:
+    """One task of several that are waited for, as it stands."""
+    status = view.cut(words.short_status(row), ROW_STATUS_CELLS)
+    look = words.look(row)
+    head = f"{view.glyph(look)} {words.handle(row)}  "
+    head += view.paint_status(status, look) + " " * (ROW_STATUS_CELLS - cells(status))
+    head += "  " + pad(_took(row, view), TIME_CELLS, right=True) + "  "
+    left = (view.width or 80) - 2 - cells(words.handle(row)) - 2 - ROW_STATUS_CELLS - 2
+    left -= TIME_CELLS + 2
+    if words.is_waiting(row):
+        return (head + view.cut(safe(row.get("queueReason") or row["title"]), left)).rstrip()
+    title = safe(row["title"])
+    if row["status"] == "running" and row.get("lastOutputAt") and left >= NEWS_CELLS + 12:
+        room = left - NEWS_CELLS - 2
+        ago = units.age(units.since(row["lastOutputAt"], view.now))
+        return head + pad(view.cut(title, room), room) + f"  output {ago} ago"
+    return (head + view.cut(title, left)).rstrip()
+
+
+def live_block(rows: list[Row], view: View, height: int) -> list[str]:
+    """The block for tasks that are waited for: at most `height` lines, what matters first."""
+    ended = sum(r["status"] in _FINAL for r in rows)
+    room = max(1, height - 1)
+    shown = rows
+    if len(rows) > room:
+        rank = {"failed": 0, "timed_out": 0, "lost": 0, "running": 1}
+        best = sorted(rows, key=lambda r: rank.get(words.look(r), 2))[: room - 1]
+        shown = [r for r in rows if r in best]
+    lines = [live_row(row, view) for row in shown]
+    if len(shown) < len(rows):
+        lines.append(f"  +{len(rows) - len(shown)} more")
+    foot = f"{ended} of {len(rows)} ended {view.dot} Ctrl-C stops waiting, the tasks go on"
+    return [*lines, view.paint(view.cut(foot, view.width or 80), "dim")]
+
+
+_FINAL: Final = frozenset(
+    ("succeeded", "failed", "cancelled", "timed_out", "lost", "skipped", "denied")
+)
+
+
+def one_task(row: Row, view: View) -> list[str]:
+    """Everything about one task; to a pipe, each field on a line of its own."""
+    if view.width is None:
+        return _fields(row)
+    width = view.width
+    status = words.outcome(row) if not words.is_waiting(row) else words.waiting(row)
+    took = _took(row, view)
+    head = view.paint_status(safe(status), words.look(row)) + (f", {took}" if took else "")
+    lines = [f"{view.glyph(words.look(row))} {words.handle(row)}  {head}"]
+    for label, facts in _facts(row, view):
+        text = "".join(pad(f, FACT_CELLS) for f in facts[:-1]) + facts[-1]
+        lines.append(view.cut(f"  {pad(label, LABEL_CELLS)}{text}", width).rstrip())
+    return lines
+
+
+def _facts(row: Row, view: View) -> list[tuple[str, list[str]]]:
+    command = (row.get("command") or row["title"]).split("\n")
+    if len(command) > COMMAND_LINES:
+        command = [*command[:COMMAND_LINES], f"(and {len(command) - COMMAND_LINES} lines more)"]
+    facts = [("command" if i == 0 else "", [safe(text)]) for i, text in enumerate(command)]
+    more = f"session {'yes' if row.get('session') else 'no'}   lane {row.get('lane') or view.dash}"
+    if row.get("roundId"):
+        more += f"   round {row['roundId']} seat {row.get('seat') or view.dash}"
+    facts.append(("caller", [safe(row["as"]), more]))
+    if row.get("cwd"):
+        facts.append(("cwd", [safe(tilde(row["cwd"]))]))
+    facts.append(("created", _times(row, view)))
+    cpu = row.get("cpuMs")
+    counts = f"errors {row.get('errorLines') or 0}  warnings {row.get('warningLines') or 0}"
+    output = f"output {units.size(row.get('outputBytes') or 0)}"
+    facts.append(("cpu", [view.dash if cpu is None else units.duration(cpu), output, counts]))
+    if row.get("droppedBytes"):
+        facts.append(("dropped", [units.size(row["droppedBytes"])]))
+    facts.extend(("output", [safe(tilde(path))]) for path in paths(row.get("outputPath")))
+    facts.extend(
+        ("survivor", [f"{s['pid']}  {safe(s['command'])}"]) for s in row.get("survivors") or ()
+    )
+    return facts
+
+
+def paths(value: Any) -> list[str]:
+    """The files in an `outputPath`: one text, or several in a list or an object."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [str(v) for v in value.values()]
+    return [str(v) for v in value] if isinstance(value, list) else []
+
+
+def _times(row: Row, view: View) -> list[str]:
+    times = [units.clock(row["createdAt"], view.now, view.zone)]
+    if row.get("startedAt"):
+        gap = units.since(row["createdAt"], units.parse_time(row["startedAt"]))
+        times.append(f"started +{gap}ms" if gap < 1000 else f"started +{units.duration(gap)}")
+    if row.get("endedAt"):
+        times.append(f"ended {units.clock(row['endedAt'], view.now, view.zone)}")
+    return times
+
+
+def _fields(row: Row) -> list[str]:
+    from engine.client.wire import to_json
+
+    width = max(map(len, row))
+    shown = {k: safe(v) if isinstance(v, str) else to_json(v) for k, v in row.items()}
+    return [f"{pad(name, width)}  {text}" for name, text in shown.items()]

@@ -1,0 +1,159 @@
+"""How a screen looks at one moment: width, colours, glyphs, the clock. Pure.
+
+Every renderer takes a `View`, so that a test can fix all of it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from typing import Final
+from zlib import crc32
+
+DEFAULT_WIDTH: Final = 80
+LEAST_WIDTH: Final = 20
+
+SGR: Final = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+}
+CALLER_COLOURS: Final = (
+    ("cyan",),
+    ("magenta",),
+    ("blue",),
+    ("bold", "cyan"),
+    ("bold", "magenta"),
+    ("bold", "blue"),
+)
+# Status: glyph, what stands for it without UTF-8, colour.
+LOOKS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "running": ("▶", ">", "cyan"),
+    "succeeded": ("✓", "+", "green"),
+    "failed": ("✗", "x", "red"),
+    "timed_out": ("✗", "x", "red"),
+    "lost": ("✗", "x", "red"),
+    "cancelled": ("⊘", "-", "dim"),
+    "skipped": ("⊘", "-", "dim"),
+    "queued": ("…", ".", "dim"),
+    "held": ("!", "!", "yellow"),
+    "denied": ("!", "!", "yellow"),
+}
+_HIDDEN: Final = frozenset("\u061c\u200b\u200c\u200d\u200e\u200f\u2028\u2029\ufeff") | frozenset(
+    map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A)))
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """`width` None: no terminal, so nothing is cut, no glyphs, times in UTC."""
+
+    now: datetime
+    zone: tzinfo | None = None  # None: the machine's
+    width: int | None = None
+    colour: bool = False
+    unicode: bool = True
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.width is not None
+
+    def paint(self, text: str, *colours: str) -> str:
+        """`text` in `colours`, where there are any."""
+        if not (self.colour and text and colours):
+            return text
+        return f"\x1b[{';'.join(SGR[c] for c in colours)}m{text}\x1b[0m"
+
+    def paint_status(self, text: str, status: str) -> str:
+        return self.paint(text, LOOKS.get(status, ("", "", "bold"))[2])
+
+    def paint_caller(self, text: str, caller: str) -> str:
+        """Each caller has a colour of its own, as far as six go."""
+        return self.paint(text, *CALLER_COLOURS[crc32(caller.encode()) % len(CALLER_COLOURS)])
+
+    def glyph(self, status: str) -> str:
+        """The sign of `status`, painted; `?` for one that this release does not know."""
+        look = LOOKS.get(status, ("?", "?", "bold"))
+        return self.paint(look[0] if self.unicode else look[1], look[2])
+
+    @property
+    def dot(self) -> str:
+        return "·" if self.unicode else "-"
+
+    @property
+    def dash(self) -> str:
+        return "\u2013" if self.unicode else "-"
+
+    @property
+    def ellipsis(self) -> str:
+        return "…" if self.unicode else "~"
+
+    def cut(self, text: str, width: int) -> str:
+        """`text` in at most `width` cells, an ellipsis in place of what is left out."""
+        if cells(text) <= width:
+            return text
+        if width < 1:
+            return ""
+        kept, used = [], 0
+        for char in text:
+            used += cells(char)
+            if used > width - 1:
+                break
+            kept.append(char)
+        return "".join(kept) + self.ellipsis
+
+
+def cells(text: str) -> int:
+    """How many columns of a terminal `text` takes; it holds no control characters."""
+    if text.isascii():
+        return len(text)
+    import wcwidth  # only here: most rows are ASCII, and the import costs 28 ms
+
+    width = wcwidth.wcswidth(text)
+    return width if width >= 0 else len(text)
+
+
+def pad(text: str, width: int, right: bool = False) -> str:
+    """`text` filled up with blanks to `width` cells, at its left where `right`."""
+    blanks = " " * max(0, width - cells(text))
+    return blanks + text if right else text + blanks
+
+
+def safe(text: str) -> str:
+    r"""`text` on one line, with control, bidi and invisible characters as `\x1b` or `\u202e`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escape(c) for c in text)
+
+
+def _escape(char: str) -> str:
+    if char not in _HIDDEN and unicodedata.category(char) not in ("Cc", "Cs"):
+        return char
+    point = ord(char)
+    return f"\\x{point:02x}" if point < 0x100 else f"\\u{point:04x}"
+
+
+def wants_colour(choice: str | None, environ: Mapping[str, str], is_terminal: bool) -> bool:
+    """Whether one stream is coloured: `--color`, NO_COLOR, FORCE_COLOR, terminal, in that order."""
+    if choice in ("always", "never"):
+        return choice == "always"
+    if environ.get("NO_COLOR"):
+        return False
+    for name in ("FORCE_COLOR", "CLICOLOR_FORCE"):
+        if environ.get(name, "0") not in ("", "0"):
+            return True
+    return is_terminal and environ.get("TERM", "") != "dumb"
+
+
+def terminal_width(environ: Mapping[str, str], reported: int | None) -> int:
+    """Columns: COLUMNS over what the terminal says; 80 where that is unknown or below 20."""
+    given = environ.get("COLUMNS", "")
+    width = int(given) if given.isascii() and given.isdigit() else (reported or 0)
+    return width if width >= LEAST_WIDTH else DEFAULT_WIDTH

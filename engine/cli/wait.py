@@ -1,0 +1,160 @@
+"""`wait`: until tasks have ended, however they end."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import click
+
+from engine.cli import exits
+from engine.cli.app import App
+from engine.cli.main import Verb, verb
+
+HOLD: Final = 20.0  # seconds that the engine holds a wait
+LIVE_HOLD: Final = 2.0  # seconds, where a screen shows how things stand meanwhile
+TICK: Final = 1.0  # seconds between two looks of a screen
+
+
+@click.command(
+    "wait",
+    cls=Verb,
+    help="Wait until all these tasks have ended. One: exits as it did. Several: 0 when all "
+    "succeeded, else 1. ID: a task or kickoff, on a terminal also a unique prefix, or @last.",
+)
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Give up: exit 75.")
+@click.pass_context
+def wait_verb(ctx: click.Context, /, ids: tuple[str, ...], timeout: float | None) -> None:
+    verb(_wait, ctx, ids=ids, timeout=timeout)
+
+
+def _wait(app: App, *, ids: tuple[str, ...], timeout: float | None) -> int:
+    from engine.cli.handles import resolve
+
+    app.as_job = len(set(ids)) == 1
+    until = None if timeout is None else time.monotonic() + timeout
+    client = app.client(starts=True)
+    handles = list(dict.fromkeys(resolve(app, client, given) for given in ids))
+    waiter = Waiter(app, handles, until)
+    waiter.run(client)
+    return waiter.exit_code()
+
+
+class Waiter:
+    """The tasks that are waited for: their rows as last seen, and the records of those ended."""
+
+    def __init__(self, app: App, handles: list[str], until: float | None) -> None:
+        from engine.cli.console import Block
+
+        self._app = app
+        self._handles = handles
+        self._until = until
+        self._rows: dict[str, dict[str, Any]] = {}
+        self._records: dict[str, dict[str, Any]] = {}
+        self._live = app.console.is_live and not app.json
+        self._block = Block(app.console) if self._live and len(handles) > 1 else None
+
+    def run(self, client: Any) -> None:
+        """Wait until all have ended or time is up, showing what comes."""
+        from engine.cli.handles import as_param, task_of
+
+        for handle in self._handles:
+            self._app.subject = handle
+            self._rows[handle] = task_of(self._app, client, handle)
+        asked: dict[int, str] = {}
+
+        def ask(handle: str) -> None:
+            hold = LIVE_HOLD if self._live else HOLD
+            if self._until is not None:
+                hold = max(0.0, min(hold, self._until - time.monotonic()))
+            params = {"as": self._app.caller, **as_param(handle), "timeout_secs": hold}
+            params |= {"logs": "error"} if self._live and not self._block else {"logs": "none"}
+            params |= {} if self._app.json else {"max_output_bytes": 0}
+            asked[client.submit("wait", params, budget=hold).id] = handle
+
+        for handle in self._handles:
+            ask(handle)
+        self._show()
+        while asked:
+            got = client.next_answer(time.monotonic() + TICK if self._live else None)
+            if got is not None:
+                handle = asked.pop(got[0].id)
+                self._app.subject = handle
+                if got[1].error is not None:
+                    raise got[1].error
+                self._take(handle, got[1].result)
+                if handle not in self._records and not self._is_over():
+                    ask(handle)
+            self._show()
+
+    def _is_over(self) -> bool:
+        return self._until is not None and time.monotonic() >= self._until
+
+    def _take(self, handle: str, reply: dict[str, Any]) -> None:
+        # A reply has no title, and what it does not carry (queueReason, once started) is over.
+        stale = ("queuePosition", "queueReason")
+        kept = {k: v for k, v in self._rows[handle].items() if k not in stale}
+        self._rows[handle] = {**kept, **reply}
+        if reply["status"] in exits.ENDED:
+            self._records[handle] = reply
+            self._tell_end(handle)
+
+    def _tell_end(self, handle: str) -> None:
+        """Print what is due at the end of one task; a live block shows it by itself."""
+        from engine.cli import screens, words
+        from engine.cli.view import safe
+        from engine.client.wire import to_json
+
+        console, row, record = self._app.console, self._rows[handle], self._records[handle]
+        if self._app.json:
+            console.line(to_json(record))
+        elif not self._live:
+            console.line(f"{words.plain_ended(row)} {safe(row['title'])}".rstrip())
+        elif self._block is None:
+            for line in screens.one_wait(row, record, console.view()):
+                console.line(line)
+
+    def _show(self) -> None:
+        """Draw how things stand, where there is a screen for it."""
+        from engine.cli import screens
+        from engine.cli.console import rows
+
+        console = self._app.console
+        if self._block is not None:
+            height = max(2, rows(console.out_fd) - 2)
+            console.erase_status()
+            current = [self._rows[h] for h in self._handles]
+            self._block.draw(screens.live_block(current, console.view(), height))
+        elif self._live and not self._records:
+            view = console.error_view()
+            row = self._rows[self._handles[0]]
+            foot = f" {view.dot} Ctrl-C stops waiting"
+            line = screens.live_row(row, view)
+            spare = (view.width or 80) - len(foot) - 1
+            console.show_status(line + foot if len(line) <= spare and not view.colour else line)
+
+    def exit_code(self) -> int:
+        """As one task did; of several, 0 when all succeeded. Says which still run."""
+        from engine.cli import units, words
+
+        left = [h for h in self._handles if h not in self._records]
+        if len(left) == 1:
+            row, now = self._rows[left[0]], self._app.console.now()
+            name = words.handle(row)
+            if words.is_waiting(row):
+                state = f"still {words.waiting(row)}"
+            else:
+                state = f"still running after {units.duration(units.since(row['startedAt'], now))}"
+            if row.get("lastOutputAt"):
+                state += f" (output {units.age(units.since(row['lastOutputAt'], now))} ago)"
+            self._app.console.say(f"{name} {state}; engine wait {name}")
+        elif left:
+            names = " ".join(left)
+            self._app.console.say(f"{len(left)} are still running; engine wait {names}")
+        if left:
+            return exits.STILL_RUNNING
+        if self._app.as_job:
+            return exits.of_task(self._records[self._handles[0]])
+        good = all(record["status"] == "succeeded" for record in self._records.values())
+        return exits.DONE if good else exits.REFUSED

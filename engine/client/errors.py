@@ -1,0 +1,84 @@
+"""What can go wrong between a client and an engine, as classes.
+
+`lines` of each error is what a person is shown; the first says what is the matter, the last names
+the next thing to do where there is one. Nothing here prints or exits.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+SHUTTING_DOWN: Final = -32006
+FORBIDDEN: Final = -32009
+UNKNOWN_HANDLE: Final = -32003
+EXPIRED_HANDLE: Final = -32004
+INVALID_STATE: Final = -32011
+
+
+class ClientError(Exception):
+    """Base of what a client reports instead of an answer."""
+
+    kind = "client_error"
+
+    @property
+    def lines(self) -> list[str]:
+        return str(self).splitlines() or [type(self).__name__]
+
+
+class NotReachable(ClientError):
+    """No connection could be made; the engine may not run at all."""
+
+    kind = "not_reachable"
+
+    def __init__(self, *lines: str, absent: bool = False) -> None:
+        super().__init__("\n".join(lines))
+        self.absent = absent  # nobody listens there: an engine may be started
+
+
+class TokenRefused(NotReachable):
+    """Somebody listens and does not take our token (401): asking again will not help."""
+
+    kind = "unauthorized"
+
+
+class TokenUnreadable(ClientError):
+    """The token that the verb needs is in a file which cannot be read."""
+
+    kind = "token_unreadable"
+
+
+class ConnectionLost(ClientError):
+    """The connection ended before the answer came, and the call may not be sent twice."""
+
+    kind = "connection_lost"
+
+
+class ProtocolFailure(ClientError):
+    """The other side does not speak the protocol."""
+
+    kind = "protocol_failure"
+
+
+class CannotStart(ClientError):
+    """An engine was started and did not become ready."""
+
+    kind = "cannot_start"
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+
+
+class Refused(ClientError):
+    """The engine's error reply to a call: PROTOCOL's code, kind, message and data."""
+
+    def __init__(self, code: int, message: str, data: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data or {}
+        self.kind = str(self.data.get("kind", "error"))
+
+
+class AmbiguousHandle(ClientError):
+    """A shortened handle that fits several tasks, or `@last` where there is none."""
+
+    kind = "ambiguous_handle"

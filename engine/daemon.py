@@ -1,0 +1,348 @@
+"""The daemon: built from the inside out, run, and stopped from the outside in.
+
+    store ⊃ jobs ⊃ front door
+
+Stopping leaves the jobs to their keepers; whoever waits is answered with how things stand.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import signal
+import stat
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+import trio
+
+from engine.config import BadSetting, Home, Settings, load_settings
+from engine.jobs.local import LocalExecutor
+from engine.model import PROTOCOL, VERSION, rfc3339
+from engine.server.dispatcher import Dispatcher
+from engine.server.doors import Doors
+from engine.server.frontdoor import FrontDoor, Pages
+from engine.server.listeners import (
+    CannotListen,
+    open_tcp,
+    open_unix,
+    remove_socket,
+    tcp_port,
+    tcp_url,
+)
+from engine.server.methods import fingerprint, make_methods
+from engine.server.services import Services
+from engine.server.tokens import BadTokenFile, Tokens, load_or_make_tokens, write_facts
+from engine.store.index import Index
+from engine.store.ledger import Ledger
+from engine.tasks.cancelling import Canceller
+from engine.tasks.catalog import Catalog
+from engine.tasks.recovery import recover
+from engine.tasks.sessions import ShellSessions
+from engine.tasks.starting import Starter, default_base
+from engine.tasks.supervisor import Supervisor, now_ms
+from engine.tasks.waits import Waits
+
+HOME_TAKEN: Final = 3  # exit code: another engine has this home
+REFUSED: Final = 1  # exit code: it cannot start here
+BAD_SETTING: Final = 2  # exit code
+CANCEL_GRACE_SECS: Final = 5.0  # for the jobs when the engine is told to end them too
+
+log = structlog.get_logger()
+
+
+class CannotStart(Exception):
+    """The engine cannot run in this home; the text says why, to whoever started it."""
+
+    def __init__(self, text: str, code: int = REFUSED) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def run(
+    *,
+    home: str,
+    listen: str | None = None,
+    slots: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    log_format: str | None = None,
+    notify_fd: int | None = None,
+) -> int:
+    """Run an engine in `home` until it is told to end; the exit code.
+
+    `notify_fd` gets the line `ready` once calls are answered, and is closed.
+    """
+    place = Home(Path(home).absolute())
+    umask = os.umask(0o077)
+    try:
+        prepare_home(place)
+        lock_fd = lock_home(place)  # held as long as this process lives
+        flags = {"listen": listen, "slots": slots, "log_format": log_format}
+        wanted = load_settings(place.path, dict(settings or {}), flags)
+        configure_logging(wanted.log_format)
+        trio.run(serve, place, wanted, umask, notify_fd)
+        os.close(lock_fd)
+    except CannotStart as exc:
+        print(f"engine: {exc}", file=sys.stderr)
+        return exc.code
+    except BadSetting as exc:
+        print(f"engine: {exc}", file=sys.stderr)
+        return BAD_SETTING
+    except (CannotListen, BadTokenFile) as exc:
+        print(f"engine: {exc}", file=sys.stderr)
+        return REFUSED
+    return 0
+
+
+def prepare_home(home: Home) -> None:
+    """Make the home and its folders, closed to everybody else. Raises CannotStart."""
+    try:
+        home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = home.path.stat()
+        if status.st_uid != os.getuid():
+            raise CannotStart(f"{home.path} belongs to another user (uid {status.st_uid})")
+        if stat.S_IMODE(status.st_mode) & 0o077:
+            home.path.chmod(0o700)
+        for folder in (home.tasks, home.sessions, home.keepers):
+            folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as exc:
+        raise CannotStart(f"cannot use {home.path} as home: {exc.strerror}") from exc
+
+
+def lock_home(home: Home) -> int:
+    """The descriptor of the lock that one engine at a time has. Raises CannotStart.
+
+    The kernel lets go of it when this process ends, however it ends: a file that is merely there
+    blocks nobody.
+    """
+    fd = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(fd)
+        raise CannotStart(
+            f"another engine (pid {owner}) has the home {home.path}", HOME_TAKEN
+        ) from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd
+
+
+def configure_logging(log_format: str) -> None:
+    """The engine's own log, to standard error: for people, or a JSON object a line."""
+    is_json = log_format == "json"
+    renderer: Any = structlog.processors.JSONRenderer()
+    if not is_json:
+        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *([structlog.processors.format_exc_info] if is_json else []),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger("info"),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def raise_descriptor_limit() -> None:
+    """Let the engine itself have as many descriptors as it may: every wait and job holds some."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class Stop:
+    """How the end begins: once, by a signal or a call."""
+
+    def __init__(self) -> None:
+        self.event = trio.Event()
+        self.mode = "leave"
+
+    def __call__(self, mode: str) -> None:
+        if not self.event.is_set():
+            self.mode = mode
+            self.event.set()
+
+
+async def serve(
+    home: Home,
+    settings: Settings,
+    umask: int,
+    notify_fd: int | None = None,
+    *,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve in `home`, which the caller has locked, until a signal or `shutdown` ends it.
+
+    Starts with the TCP listener's URL. Raises CannotListen, BadTokenFile.
+    """
+    with ExitStack() as stack:
+        human = None if settings.human_token_file is None else Path(settings.human_token_file)
+        tokens = load_or_make_tokens(home.path, human)
+        waits, stop = Waits(), Stop()
+        index = Index(home.index, lambda: waits.wake("tasks"))
+        stack.callback(index.close)
+        ledger = Ledger(home.record)
+        stack.callback(ledger.close)
+        # Before the limit is raised: the jobs get the user's.
+        executor = LocalExecutor(home.keepers, home.keepers_log, umask=umask)
+        stack.callback(executor.close)
+        raise_descriptor_limit()
+        async with trio.open_nursery() as store_nursery:
+            await store_nursery.start(index.serve)
+            await store_nursery.start(ledger.serve)
+            async with trio.open_nursery() as job_nursery:
+                catalog = Catalog(home, index, ledger)
+                supervisor = Supervisor(
+                    home=home,
+                    settings=settings,
+                    executor=executor,
+                    starter=Starter(str(home.path), settings.output_cap_bytes),
+                    sessions=ShellSessions(home.sessions),
+                    index=index,
+                    ledger=ledger,
+                    catalog=catalog,
+                    waits=waits,
+                    job_nursery=job_nursery,
+                )
+                services = Services(
+                    settings=settings,
+                    base=default_base(os.environ),
+                    supervisor=supervisor,
+                    canceller=Canceller(supervisor, job_nursery),
+                    catalog=catalog,
+                    index=index,
+                    ledger=ledger,
+                    waits=waits,
+                    started_at=now_ms(),
+                    fingerprint=fingerprint(),
+                    stop=stop,
+                    ready=trio.Event(),
+                )
+                await _serve_clients(
+                    home, services, tokens, stop, job_nursery, notify_fd, task_status
+                )
+                job_nursery.cancel_scope.cancel()  # the engine's eyes on the jobs, not the jobs
+            store_nursery.cancel_scope.cancel()
+    log.info("engine_stopped", mode=stop.mode)
+
+
+async def _serve_clients(
+    home: Home,
+    services: Services,
+    tokens: Tokens,
+    stop: Stop,
+    job_nursery: trio.Nursery,
+    notify_fd: int | None,
+    task_status: trio.TaskStatus[str],
+) -> None:
+    """Open the doors, give earlier tasks their place, and serve until the end has begun."""
+    settings = services.settings
+    tcp = open_tcp(home.path, settings.listen)
+    port, url = tcp_port(tcp), tcp_url(tcp)
+    hosts, origins = frozenset(settings.allowed_hosts), frozenset(settings.allowed_origins)
+    listeners = [
+        (
+            listener,
+            Doors(tokens=tokens, port=own_port, own_port=port, hosts=hosts, origins=origins),
+        )
+        for listener, own_port in ((open_unix(home.path), None), (tcp, port))
+    ]
+    started_at = rfc3339(services.started_at)
+    write_facts(
+        home.path,
+        tokens,
+        url=url,
+        socket=str(home.socket),
+        pid=os.getpid(),
+        version=VERSION,
+        started_at=started_at,
+    )
+    door = FrontDoor(
+        Dispatcher(
+            make_methods(services),
+            max_waits=settings.max_waits,
+            max_inflight_bytes=settings.max_inflight_bytes,
+            fingerprint=services.fingerprint,
+            opened=services.opened,
+            closed=services.closed,
+        ),
+        Pages(
+            readiness=lambda: _readiness(services, stop),
+            whoami=lambda: {"version": VERSION, "protocol": PROTOCOL, "startedAt": started_at},
+        ),
+        max_connections=settings.max_connections,
+    )
+    close_door = trio.Event()
+    async with trio.open_nursery() as door_nursery:
+        await door_nursery.start(_watch_signals, stop)
+
+        async def serve_door(*, task_status: trio.TaskStatus[None]) -> None:
+            await door.serve(listeners, stop=close_door, task_status=task_status)
+            door_nursery.cancel_scope.cancel()
+
+        await door_nursery.start(serve_door)
+        found = await recover(
+            home, services.index, services.ledger, services.supervisor, job_nursery
+        )
+        services.ready.set()
+        log.info(
+            "engine_started",
+            version=VERSION,
+            pid=os.getpid(),
+            url=url,
+            adopted=found.adopted,
+            ended=found.ended,
+            queued=found.queued,
+            aside=found.aside,
+        )
+        _notify(notify_fd)
+        task_status.started(url)
+        await stop.event.wait()
+        log.info("engine_stopping", mode=stop.mode)
+        if stop.mode == "cancel":
+            await services.canceller.cancel_all(None, CANCEL_GRACE_SECS, by="engine")
+        services.supervisor.stop()
+        close_door.set()
+    remove_socket(home.path)
+
+
+def _readiness(services: Services, stop: Stop) -> str | None:
+    if stop.event.is_set():
+        return "shutting_down"
+    if not services.ready.is_set():
+        return "recovering"
+    disk = os.statvfs(services.catalog.home.tasks)
+    if disk.f_bavail * disk.f_frsize < services.settings.min_free_bytes:
+        return "refusing"
+    return None
+
+
+async def _watch_signals(
+    stop: Stop, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for _number in signals:
+            stop("leave")
+
+
+def _notify(fd: int | None) -> None:
+    """Tell whoever started us that calls are answered; one that is gone need not know."""
+    if fd is None:
+        return
+    try:
+        os.write(fd, b"ready\n")
+    except BrokenPipeError:
+        pass
+    finally:
+        os.close(fd)

@@ -1,0 +1,95 @@
+"""The engine's end of a link to a keeper: messages with payloads in, messages with descriptors out.
+
+The form is that of `engine.keeper.link`; here it waits, under trio.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+
+from engine.keeper.link import MAX_INPUT
+
+_CHUNK: Final = 256 << 10  # bytes read at a time
+
+
+class ChannelClosed(Exception):
+    """The keeper is gone."""
+
+
+class Channel:
+    """One stream socket. `receive` is for one reader at a time; `send` for any number."""
+
+    def __init__(self, sock: trio.socket.SocketType) -> None:
+        self._sock = sock
+        self._input = bytearray()
+        self._send_lock = trio.Lock()
+
+    async def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
+        """Send `message` and duplicates of `fds`. Raises ChannelClosed."""
+        data = memoryview(json.dumps(message).encode() + b"\n")
+        async with self._send_lock:
+            try:
+                if fds:
+                    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
+                    data = data[await self._sock.sendmsg([data], [rights]) :]
+                while data:
+                    data = data[await self._sock.send(data) :]
+            except (OSError, trio.ClosedResourceError) as exc:
+                raise ChannelClosed from exc
+
+    async def receive(self) -> tuple[dict[str, Any], bytes]:
+        """The next message and its payload. Raises ChannelClosed."""
+        while True:
+            end = self._input.find(b"\n")
+            if end >= 0:
+                message, size = self._parse(end)
+                if len(self._input) >= end + 1 + size:
+                    payload = bytes(self._input[end + 1 : end + 1 + size])
+                    del self._input[: end + 1 + size]
+                    return message, payload
+            if len(self._input) > MAX_INPUT:
+                raise ChannelClosed
+            try:
+                data = await self._sock.recv(_CHUNK)
+            except (OSError, trio.ClosedResourceError) as exc:
+                raise ChannelClosed from exc
+            if not data:
+                raise ChannelClosed
+            self._input += data
+
+    def _parse(self, end: int) -> tuple[dict[str, Any], int]:
+        """The message before `end` and the size of its payload."""
+        try:
+            message = json.loads(self._input[:end])
+            return message, int(message.get("payload", 0))
+        except (ValueError, TypeError, AttributeError, RecursionError) as exc:
+            raise ChannelClosed from exc  # no keeper of ours: a job can listen there too
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+async def connect(folder: Path, name: str) -> Channel:
+    """A channel to the socket `name` in `folder`. Raises ChannelClosed if nobody listens."""
+    sock = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # Through a descriptor of the folder: a socket's path is limited to 107 bytes.
+    fd = os.open(folder, os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        await sock.connect(f"/proc/self/fd/{fd}/{name}")
+    except OSError as exc:
+        sock.close()
+        raise ChannelClosed from exc
+    except BaseException:
+        sock.close()
+        raise
+    finally:
+        os.close(fd)
+    return Channel(sock)

@@ -1,0 +1,176 @@
+"""The task directory: one folder a job, made when its call is accepted. The folder is the truth.
+
+    spec.json   what was asked, written before anything starts
+    claim exit  see `engine.keeper.taskfiles`
+    output      what the job wrote (or stdout and stderr)
+
+The folder's name is the task's id. Everything in it is opened by directory descriptor and never
+through a link, since jobs run as the same user and could put one there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from engine.keeper import taskfiles
+from engine.model import Kind
+
+SPEC: Final = "spec.json"
+OUTPUTS: Final = ("output", "stdout", "stderr")
+_KNOWN: Final = frozenset({SPEC, taskfiles.CLAIM, taskfiles.EXIT, *OUTPUTS})
+_ALPHABET: Final = "0123456789abcdefghijklmnopqrstuv"  # base32hex: no two letters look alike
+_ID_LENGTH: Final = 6
+_SPEC_LIMIT: Final = 64 << 20  # bytes; far over the largest call
+
+
+class Base(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a call without a session starts, and a new session: the `hello` of its connection."""
+
+    cwd: str
+    env: dict[str, str]
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was asked: enough to start the job after the engine that accepted it is gone."""
+
+    v: int = 1
+    id: str
+    caller: str
+    kind: Kind
+    title: str
+    order: int
+    created_at: int  # ms
+    base: Base
+    command: str | None = None
+    argv: list[str] | None = None
+    session: bool = False
+    cwd: str | None = None
+    env: dict[str, str] = {}
+    stdin: str | None = None  # the whole text; None: /dev/null
+    split: bool = False
+    deadline_secs: float | None = None
+    key: str | None = None
+    digest: str | None = None  # of what the call asked to run, for `key`
+
+
+class TaskDirectory:
+    """The folder of one task below `tasks`."""
+
+    def __init__(self, tasks: Path, id_: str) -> None:
+        self.id = id_
+        self.path = tasks / id_
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[int]:
+        """A descriptor of the folder, closed afterwards. Raises FileNotFoundError."""
+        fd = os.open(self.path, os.O_DIRECTORY | taskfiles.SAFE_FLAGS)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def write_spec(self, spec: Spec) -> None:
+        """Write `spec.json`; raises OSError, and then the folder holds none that reads."""
+        data = msgspec.json.encode(spec)
+        with self.opened() as dir_fd:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | taskfiles.SAFE_FLAGS
+            fd = os.open(SPEC, flags, 0o600, dir_fd=dir_fd)
+            try:
+                written = 0
+                while written < len(data):
+                    written += os.write(fd, data[written:])
+            finally:
+                os.close(fd)
+
+    def read_spec(self) -> Spec | None:
+        """What was asked; None where it was never written whole: then nobody was told of it."""
+        try:
+            with self.opened() as dir_fd:
+                fd = os.open(SPEC, taskfiles.READ_FLAGS, dir_fd=dir_fd)
+                with open(fd, "rb") as file:
+                    if not stat.S_ISREG(os.fstat(fd).st_mode):
+                        return None
+                    return msgspec.json.decode(file.read(_SPEC_LIMIT), type=Spec)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+
+    def read_exit(self) -> dict[str, Any] | None:
+        """The record of the end; None while there is none."""
+        with self.opened() as dir_fd:
+            return taskfiles.read_exit(dir_fd)
+
+    def read_claim(self) -> str | None:
+        """Who claimed the job: see `taskfiles.read_claim`."""
+        with self.opened() as dir_fd:
+            return taskfiles.read_claim(dir_fd)
+
+    def end_unstarted(self, record: dict[str, Any]) -> bool:
+        """Claim the job and write `record` as its end; False if a keeper has claimed it before."""
+        with self.opened() as dir_fd:
+            if not taskfiles.take_claim(dir_fd):
+                return False
+            self._write_end(dir_fd, record)
+            return True
+
+    def end_lost(self, record: dict[str, Any]) -> None:
+        """Write `record` as the end of a job whose keeper is dead: nobody else will."""
+        with self.opened() as dir_fd:
+            fd = taskfiles.open_reserved(dir_fd)
+            if fd is None:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(taskfiles.EXIT, dir_fd=dir_fd)
+                self._write_end(dir_fd, record)
+                return
+            try:
+                taskfiles.write_exit(fd, record)
+            finally:
+                os.close(fd)
+
+    def _write_end(self, dir_fd: int, record: dict[str, Any]) -> None:
+        fd = taskfiles.reserve_exit(dir_fd)
+        try:
+            taskfiles.write_exit(fd, record)
+        finally:
+            os.close(fd)
+
+    def output_sizes(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        """Bytes in each output file, 0 for one that is not there (yet)."""
+        sizes = []
+        with self.opened() as dir_fd:
+            for name in names:
+                try:
+                    sizes.append(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_size)
+                except FileNotFoundError:
+                    sizes.append(0)
+        return tuple(sizes)
+
+    def remove(self) -> None:
+        """Remove the folder and what belongs into it; a stranger's file stays, and the folder.
+
+        Raises OSError (ENOTEMPTY where a stranger is in it).
+        """
+        with contextlib.suppress(FileNotFoundError):
+            with self.opened() as dir_fd:
+                for name in _KNOWN & set(os.listdir(dir_fd)):
+                    with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+                        os.unlink(name, dir_fd=dir_fd)
+            self.path.rmdir()
+
+
+def make_directory(tasks: Path) -> TaskDirectory:
+    """A new, empty task directory under an id that this home has not. Raises OSError."""
+    while True:
+        id_ = "".join(secrets.choice(_ALPHABET) for _ in range(_ID_LENGTH))
+        try:
+            (tasks / id_).mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        return TaskDirectory(tasks, id_)

@@ -1,0 +1,80 @@
+"""What it takes to run a job somewhere: the interface, and the words both sides of it use.
+
+`local` runs jobs below keepers on this machine. An executor knows directories and processes; it
+knows no caller and no wire.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Protocol
+
+import msgspec
+
+from engine.jobs.directory import TaskDirectory
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a keeper needs to start one job. Times in seconds, sizes in bytes."""
+
+    argv: list[str]
+    path: str | None  # the program's file; None: found by the job's PATH
+    env: dict[str, str]
+    cwd: str
+    cwd_or_parent: bool  # a directory that is gone is no error: its nearest parent will do
+    split: bool
+    deadline_secs: float | None
+    output_cap_bytes: int
+    prologue: bytes | None  # what the shell reads before its text
+    stdin: bytes | None  # the whole input; None: /dev/null
+    wants_state: bool  # the shell dumps its state at the end
+
+
+class LaunchRefused(Exception):
+    """The job did not start and its directory cannot tell why: disk full, no process to be had."""
+
+
+class Outcome(enum.Enum):
+    """How watching a job came to its end."""
+
+    GONE = enum.auto()  # ended, and no process of it is left
+    TAKEN = enum.auto()  # somebody else has the claim: look into the directory
+    ABSENT = enum.auto()  # the keeper has another job by now, or none: look into the directory
+    BROKEN = enum.auto()  # the keeper died: look into the directory
+
+
+class JobListener(Protocol):
+    """Who is told of a job. None of these may block or raise."""
+
+    def on_started(self, news: dict[str, Any]) -> None:
+        """`news`: {pid, startedAt, cwd}; before anything else, also of a job attached to."""
+
+    def on_grew(self, news: dict[str, Any]) -> None:
+        """`news`: {sizes, dropped}, an entry for each output file."""
+
+    def on_ended(self, record: dict[str, Any], state: bytes) -> None:
+        """The record of the end, and the dump of the shell's state (empty: none)."""
+
+
+class RunningJob(Protocol):
+    """A job that was launched or attached to."""
+
+    async def watch(self, listener: JobListener) -> Outcome:
+        """Tell `listener` of the job until nothing of it is left. Cancelling leaves the job be."""
+
+    async def cancel(self, grace_secs: float) -> list[int]:
+        """TERM to every process of the job, after the grace KILL; the pids that got TERM."""
+
+    async def survivors(self) -> list[dict[str, Any]]:
+        """The processes of the job that live now: {pid, command}."""
+
+
+class Executor(Protocol):
+    async def launch(self, directory: TaskDirectory, order: Order) -> RunningJob:
+        """Hand the job to a keeper, which starts it. Raises LaunchRefused."""
+
+    async def attach(self, directory: TaskDirectory, claim: str) -> RunningJob | None:
+        """The job that this claim's holder runs; None once the holder is dead.
+
+        A holder that lives and takes no link is about to end: its end is waited for.
+        """

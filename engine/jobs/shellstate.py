@@ -1,0 +1,321 @@
+"""The state of a shell session, and what a call's shell reads to start from it.
+
+A session's state is what `session_exit.bash` dumped when the last call ended, kept as bash text
+that restores it. `plan_call` says how the next shell is started, `commit` reads its dump. Pure:
+nothing is run and no file is touched here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from engine.jobs.shelldump import Declaration, Dump, Function, comparable, read_dump, unquote
+from engine.keeper import shell
+
+_VERSION: Final = b"engine shell state 1\n"
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_EXPORTED_FUNCTION: Final = re.compile(r"BASH_FUNC_(.+)%%", re.DOTALL)
+_PLAIN_INTEGER: Final = re.compile(rb'"-?[0-9]+"')
+
+# Set by bash itself, or of one call only. `BASH_ENV` and a user's own `BASH_…` are not here.
+_NOT_CARRIED: Final = frozenset(
+    b"_ _engine_was BASH BASHOPTS BASHPID BASH_ALIASES BASH_ARGC BASH_ARGV BASH_ARGV0 BASH_CMDS"
+    b" BASH_COMMAND BASH_EXECUTION_STRING BASH_LINENO BASH_LOADABLES_PATH BASH_MONOSECONDS"
+    b" BASH_REMATCH BASH_SOURCE BASH_SUBSHELL BASH_TRAPSIG BASH_VERSINFO BASH_VERSION"
+    b" BASH_XTRACEFD DIRSTACK EPOCHREALTIME EPOCHSECONDS EUID FUNCNAME GROUPS HISTCMD LINENO"
+    b" PIPESTATUS POSIXLY_CORRECT PPID PWD RANDOM SECONDS SHELLOPTS SHLVL SRANDOM UID".split()
+)
+# A new shell has these whether or not it finds them in its environment.
+_SET_AT_START: Final = (
+    b"HOME HOSTNAME HOSTTYPE IFS MACHTYPE OLDPWD OPTERR OPTIND OSTYPE PATH PS4 SHELL TERM".split()
+)
+_OPTIONS_AT_START: Final = frozenset({b"braceexpand", b"hashall", b"interactive-comments"})
+_OPTIONS_NOT_CARRIED: Final = frozenset(
+    b"errexit nounset pipefail xtrace noexec verbose onecmd privileged posix".split()
+)
+# Never in the shell's own environment: bash would act on them before the command is reached.
+_KEPT_OUT: Final = frozenset(("_", "BASHOPTS", "BASH_ENV", "POSIXLY_CORRECT", "PWD", "SHELLOPTS"))
+# Functions of these names are defined last: what comes before needs the builtins.
+_OUR_WORDS: Final = frozenset(b"alias builtin command declare eval set shopt umask unset".split())
+
+
+class ShellState(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as its last call left it: each part as the bash text that restores it."""
+
+    directory: bytes  # as `pwd` says it, symbolic links and all
+    umask: bytes  # octal
+    options: tuple[bytes, ...]  # of `set -o`, those that carry over
+    shell_options: tuple[bytes, ...]  # of `shopt`
+    posix: bytes | None  # the command that sets POSIXLY_CORRECT
+    aliases: bytes
+    variables: dict[bytes, bytes]
+    functions: tuple[Function, ...]
+    foreign: tuple[tuple[str, str], ...]  # of the environment, what is no shell variable; and SHLVL
+    digest: bytes  # of the dump that this was read from
+
+    @property
+    def cwd(self) -> str:
+        return os.fsdecode(self.directory)
+
+
+class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """How the shell of one call is started, and what `commit` must know of it."""
+
+    argv: list[str]
+    environ: dict[str, str]  # the keeper adds PWD
+    prologue: bytes  # at descriptor shell.FD_PROLOGUE
+    prior: ShellState | None
+    put_in: dict[bytes, bytes]  # variables of this call alone
+    foreign: tuple[tuple[str, str], ...]
+
+
+def plan_call(
+    state: ShellState | None,
+    command: bytes,
+    *,
+    session: bool,
+    base: Mapping[str, str],
+    env: Mapping[str, str],
+    defaults: Mapping[str, str],
+    identity: Mapping[str, str],
+) -> CallPlan:
+    """How to start the shell that runs `command` from `state` (None: from `base` alone).
+
+    base: the environment of a new session. env: for this call alone. defaults: for this call,
+    where neither state nor base has the name. identity: the call's `ENGINE_…`.
+    Raises ValueError for a NUL in `command`.
+    """
+    if b"\0" in command:
+        raise ValueError("a command cannot hold a NUL byte")
+    start = {n: v for n, v in base.items() if not n.startswith("ENGINE_")} if state is None else {}
+    known = start if state is None else {os.fsdecode(name) for name in state.variables}
+    put_in = {n: v for n, v in defaults.items() if n not in known} | dict(env)
+    foreign = tuple(p for p in start.items() if _is_foreign(p[0])) if not state else state.foreign
+    if state is None:
+        given, declared = start | put_in, {}
+    else:
+        given = dict(state.foreign) | {n: v for n, v in put_in.items() if not _is_variable(n)}
+        declared = {n: v for n, v in put_in.items() if _is_variable(n)}
+    late = {n: v for n, v in (start | put_in).items() if n in ("BASH_ENV", "POSIXLY_CORRECT")}
+    return CallPlan(
+        argv=shell.argv(session=session),
+        environ={n: v for n, v in given.items() if _may_pass(n)} | dict(identity),
+        prologue=_prologue(state, command, _encode(declared | late), session=session),
+        prior=state,
+        put_in=_encode({n: v for n, v in put_in.items() if _is_variable(n)}),
+        foreign=foreign,
+    )
+
+
+def commit(plan: CallPlan, raw: bytes) -> ShellState | None:
+    """The session's state after a call whose shell dumped `raw`; `plan.prior` itself if unchanged.
+
+    None: no state came of it (the shell was killed or replaced on its way).
+    """
+    digest = hashlib.blake2b(comparable(raw) + repr(plan.put_in).encode(), digest_size=16).digest()
+    if plan.prior is not None and plan.prior.digest == digest:
+        return plan.prior
+    dump = read_dump(raw)
+    if dump is None:
+        return None
+    state = ShellState(
+        directory=dump.directory,
+        umask=dump.umask,
+        options=tuple(sorted(dump.options - _OPTIONS_NOT_CARRIED)),
+        shell_options=dump.shell_options,
+        posix=_posix(plan, dump),
+        aliases=dump.aliases,
+        variables=_variables(plan, dump),
+        functions=dump.functions,
+        foreign=plan.foreign,
+        digest=digest,
+    )
+    if plan.prior is not None and state == msgspec.structs.replace(plan.prior, digest=digest):
+        return plan.prior
+    return state
+
+
+def encode_state(state: ShellState) -> bytes:
+    """`state` as the bytes of a file."""
+    return _VERSION + msgspec.msgpack.encode(state)
+
+
+def decode_state(data: bytes) -> ShellState | None:
+    """The state in a file's bytes; None where they are not whole or of another version."""
+    if not data.startswith(_VERSION):
+        return None
+    try:
+        return msgspec.msgpack.decode(data[len(_VERSION) :], type=ShellState)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+def _variables(plan: CallPlan, dump: Dump) -> dict[bytes, bytes]:
+    before = plan.prior.variables if plan.prior is not None else {}
+    kept: dict[bytes, bytes] = {}
+    for name, declaration in dump.variables.items():
+        if name in _NOT_CARRIED or name.startswith(b"ENGINE_"):
+            continue
+        if declaration.value is None and name == b"COMP_WORDBREAKS":
+            continue
+        if not _is_untouched(declaration, plan.put_in.get(name)):
+            kept[name] = _restore(name, declaration)
+        elif name in before:
+            kept[name] = before[name]
+    return kept
+
+
+def _is_untouched(now: Declaration, given: bytes | None) -> bool:
+    """Whether a variable still is what this call was given for its own use."""
+    if given is None or now.flags != b"x" or now.value is None:
+        return False
+    return unquote(now.value) == given
+
+
+def _restore(name: bytes, declaration: Declaration) -> bytes:
+    """The command that makes the variable again.
+
+    Attributes that act on what is assigned come after the value: it was stored as it is.
+    """
+    flags, value = declaration.flags, declaration.value
+    word = b"declare -%s %s" % (flags or b"-", name)
+    if value is None:
+        return word
+    acting = set(flags) & set(b"iluc")
+    if not acting or (acting == set(b"i") and _PLAIN_INTEGER.fullmatch(value)):
+        return word + b"=" + value
+    kind = bytes(flag for flag in flags if flag in b"aA")
+    return b"declare -%s %s=%s;%s" % (kind or b"-", name, value, word)
+
+
+def _posix(plan: CallPlan, dump: Dump) -> bytes | None:
+    """The command that brings posix mode back, with the variable that stands for it."""
+    value, name = dump.posixly_correct, b"POSIXLY_CORRECT"
+    if value is None:
+        return None
+    if value == plan.put_in.get(name):
+        return plan.prior.posix if plan.prior is not None else None
+    declaration = dump.variables.get(name)
+    is_exported = declaration is not None and b"x" in declaration.flags
+    return _set_posix(value, is_exported=is_exported)
+
+
+# -- starting ----------------------------------------------------------------------------------
+
+
+def _prologue(
+    state: ShellState | None, command: bytes, declared: dict[bytes, bytes], *, session: bool
+) -> bytes:
+    """What the shell evaluates before the command. It begins in posix mode, without functions."""
+    lines = [b"trap %s EXIT" % _quote(shell.EXIT_TRAP.encode())] if session else []
+    # Leaving posix mode leaves this one on.
+    lines += [b"set +o posix;shopt -u inherit_errexit"]
+    lines += [b"BASH_EXECUTION_STRING=" + _quote(command)]
+    functions: list[Function] = []
+    posix = b""
+    if state is not None:
+        lines += _restoring(state, declared)
+        functions = [each for each in state.functions if each.name in _OUR_WORDS]
+        posix = state.posix or b""
+    if (value := declared.pop(b"POSIXLY_CORRECT", None)) is not None:
+        posix = _set_posix(value, is_exported=True)
+    lines += [b"declare -x %s=%s" % (name, _quote(value)) for name, value in declared.items()]
+    lines += _last_steps(state, functions, posix, session=session)
+    return b"\n".join(lines)
+
+
+def _restoring(state: ShellState, declared: dict[bytes, bytes]) -> Iterable[bytes]:
+    """The state but for what would change how the rest of it is read."""
+    shown = [name for name in state.shell_options if name != b"expand_aliases"]
+    yield b"[[ $BASHOPTS == %s ]]||{ shopt -u ${BASHOPTS//:/ };shopt -s %s; }" % (
+        b":".join(shown),
+        b" ".join(shown),
+    )
+    if absent := [name for name in _SET_AT_START if name not in state.variables]:
+        yield b"unset -v " + b" ".join(absent)
+    for name, text in state.variables.items():
+        if name not in declared:
+            yield text
+    yield b"umask " + state.umask
+    yield state.aliases
+    for function in state.functions:
+        if function.name not in _OUR_WORDS:
+            # Each by itself: one that bash printed wrongly does not take the others with it.
+            yield b"eval " + _quote(function.definition)
+            if function.flags:
+                yield b"declare -f%s %s" % (function.flags, function.name)
+
+
+def _last_steps(
+    state: ShellState | None, functions: list[Function], posix: bytes, *, session: bool
+) -> Iterable[bytes]:
+    """One group, parsed before its first command runs: then aliases and functions may come."""
+    yield b"{"
+    if session if state is None else b"expand_aliases" in state.shell_options:
+        yield b"shopt -s expand_aliases"
+    if state is not None:
+        options = frozenset(state.options)
+        steps = [b"-o " + name for name in sorted(options - _OPTIONS_AT_START)]
+        steps += [b"+o " + name for name in sorted(_OPTIONS_AT_START - options)]
+        if steps:
+            yield b"set " + b" ".join(steps)
+    names = {function.name for function in functions}
+    for function in functions:
+        yield function.definition
+    for function in functions:
+        if function.flags and (word := _builtin(b"declare", names)):
+            yield b"%s -f%s %s" % (word, function.flags, function.name)
+    if posix:
+        yield posix
+    elif b"eval" in names:
+        # In posix mode the builtin wins; the text then begins by leaving it. See shell.py.
+        yield b"POSIXLY_CORRECT=' set +o posix;'"
+    yield b"[[ 1 ]]\n}"
+
+
+def _builtin(name: bytes, functions: set[bytes]) -> bytes | None:
+    """How to say `name` so that none of `functions` takes it; None: there is no way."""
+    ways = ((name, name), (b"builtin", b"builtin " + name), (b"command", b"command " + name))
+    return next((way for word, way in ways if word not in functions), None)
+
+
+def _is_variable(name: str) -> bool:
+    if _IDENTIFIER.fullmatch(name) is None:
+        return False
+    return name == "POSIXLY_CORRECT" or name.encode() not in _NOT_CARRIED
+
+
+def _is_foreign(name: str) -> bool:
+    is_identifier = _IDENTIFIER.fullmatch(name) is not None
+    return name == "SHLVL" or not (is_identifier or _EXPORTED_FUNCTION.fullmatch(name))
+
+
+def _may_pass(name: str) -> bool:
+    """Whether bash may find it in its environment; functions that hide our words may not."""
+    function = _EXPORTED_FUNCTION.fullmatch(name)
+    if function is not None:
+        return os.fsencode(function[1]) not in _OUR_WORDS
+    return name not in _KEPT_OUT
+
+
+def _set_posix(value: bytes, *, is_exported: bool) -> bytes:
+    """The commands for it; `export` comes when no function can take its place any more."""
+    text = b"POSIXLY_CORRECT=" + _quote(value)
+    return text + b"\nexport POSIXLY_CORRECT" if is_exported else text
+
+
+def _encode(env: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+
+
+def _quote(text: bytes) -> bytes:
+    return b"'" + text.replace(b"'", b"'\\''") + b"'"

@@ -1,0 +1,140 @@
+"""What Linux tells of processes: who one is beyond its pid, whether it lives, whom it begot.
+
+Reads /proc (proc(5)) and nothing else; signals nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+COMMAND_LIMIT = 200  # characters of a command line that a survivor is shown with
+
+
+def boot_id() -> str:
+    """The random name of this boot: a pid of another boot is nobody's."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+def _stat_fields(pid: int) -> list[str] | None:
+    """State and what follows it in /proc/PID/stat; None once the process is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            text = file.read(4096)
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name stands in brackets and may hold anything, brackets and spaces too: cut at the last.
+    return text[text.rindex(b")") + 2 :].decode("ascii").split()
+
+
+def start_time(pid: int) -> int | None:
+    """Clock ticks from boot to the start of `pid` (field 22), None once it is gone."""
+    fields = _stat_fields(pid)
+    return int(fields[19]) if fields else None
+
+
+def identity(pid: int) -> str:
+    """`pid start boot`: names one process for all time. Raises ProcessLookupError if it is gone."""
+    started = start_time(pid)
+    if started is None:
+        raise ProcessLookupError(pid)
+    return f"{pid} {started} {boot_id()}"
+
+
+def is_alive(who: str) -> bool:
+    """Whether the process with this `identity` still runs; no zombie, no namesake."""
+    pid, _, rest = who.partition(" ")
+    started, _, boot = rest.partition(" ")
+    if boot != boot_id() or not (pid.isascii() and pid.isdigit()):
+        return False  # of another boot, or no identity at all: a job can write what it likes
+    fields = _stat_fields(int(pid))
+    return fields is not None and _has_life(fields) and fields[19] == started
+
+
+def is_running(pid: int) -> bool:
+    """Whether `pid` is somebody in a state other than dead or zombie."""
+    fields = _stat_fields(pid)
+    return fields is not None and _has_life(fields)
+
+
+def _has_life(fields: list[str]) -> bool:
+    # A process whose first thread has left shows Z while the others (field 20) go on.
+    return fields[0] not in "ZX" or int(fields[17]) > 1
+
+
+def _children(pid: int) -> Iterator[int]:
+    """Direct children of `pid`, of all its threads."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    for thread in threads:
+        with (
+            contextlib.suppress(FileNotFoundError, ProcessLookupError),
+            open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file,
+        ):
+            yield from map(int, (file.readall() or b"").split())
+
+
+def _by_parent() -> dict[int, list[int]]:
+    """Parent -> children of every process: for kernels built without the `children` file."""
+    table: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (fields := _stat_fields(int(name))):
+            table.setdefault(int(fields[1]), []).append(int(name))
+    return table
+
+
+_HAS_CHILDREN_FILE = os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+
+
+def descendants(root: int) -> list[int]:
+    """Every living process below `root`, parents before children, zombies left out.
+
+    A process that forks meanwhile may hide a child: whoever must have all asks again until the
+    answer stays the same.
+    """
+    table = None if _HAS_CHILDREN_FILE else _by_parent()
+    found: dict[int, None] = {}  # in order; who is handed to a new parent meanwhile is met twice
+    todo = [root]
+    while todo:
+        pid = todo.pop()
+        below = _children(pid) if table is None else table.get(pid, [])
+        fresh = [child for child in below if child not in found]
+        found.update(dict.fromkeys(fresh))
+        todo += fresh
+    return [pid for pid in found if is_running(pid)]
+
+
+def command(pid: int) -> str:
+    """The command line of `pid` as one printable line, cut; its name in brackets if it has none."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb", buffering=0) as file:
+            words = (file.read(4 * COMMAND_LIMIT) or b"").rstrip(b"\0").split(b"\0")
+        if words == [b""]:
+            with open(f"/proc/{pid}/comm", "rb", buffering=0) as file:
+                words = [b"[" + (file.read(64) or b"").strip() + b"]"]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    line = b" ".join(words).decode("utf-8", "replace")
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)[
+        :COMMAND_LIMIT
+    ]
+
+
+def with_variable(name: str, value: str) -> list[int]:
+    """Living processes whose environment at their start had NAME=value (those we may read)."""
+    wanted = f"{name}={value}".encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as file:
+                if wanted in file.read().split(b"\0") and is_running(int(entry)):
+                    found.append(int(entry))
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue  # gone, or another user's: not a process of ours
+    return found

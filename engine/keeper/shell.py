@@ -1,0 +1,61 @@
+"""How a shell command is started: the constant scripts and the places where their parts lie.
+
+The shell opens these parts by path through its parent (`$PPID` is the keeper), so that nothing of
+ours is in the job's descriptor table. What the prologue says is made by `engine.jobs.shellstate`;
+here stands only where bash looks. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+FD_PROLOGUE: Final = 100  # read once, before the command: restores the state, holds the text
+FD_EXIT: Final = 101  # the exit script, the same for every call; see `open_scripts`
+FD_SINK: Final = 102  # a file, empty when the shell starts: the state dump is written here
+EXIT_SCRIPT: Final = Path(__file__).with_name("session_exit.bash")
+
+# Posix mode is entered by an assignment, which no function can shadow; in it special builtins
+# (`eval`, `.`, `trap`, `set`, `unset`) win over functions of their names. `$_` goes through as the
+# last word, behind a comment sign, so that the command sees what `bash -c` would show it.
+_START: Final = (
+    f'POSIXLY_CORRECT=$_;eval "$(<"/proc/$PPID/fd/{FD_PROLOGUE}") #" "$POSIXLY_CORRECT" '
+    "2>/dev/null;"
+    'eval "${POSIXLY_CORRECT##[! ]*}$BASH_EXECUTION_STRING"'
+)
+
+# A redirection is expanded without xtrace, DEBUG trap or command lookup. So this one notes the
+# options as they are (in the pattern of a removal that removes nothing) and enters posix mode.
+_TO_SINK: Final = (
+    '2>/dev/null >|"/proc/${{PPID#"$PPID${{_engine_was:=:$SHELLOPTS:/:$BASHOPTS:/'
+    '${{POSIXLY_CORRECT+=$POSIXLY_CORRECT}}}}"}}/fd/$(({also}POSIXLY_CORRECT={sink}))"'
+)
+
+
+def _dump(how: str, also: str = "") -> str:
+    # The `&&` keeps errexit and an ERR trap away from the status that the script hands back.
+    body = f'{{ \\. "/proc/$PPID/fd/{FD_EXIT}" {how} && [[ 1 ]]; }}'
+    return f"{body} {_TO_SINK.format(also=also, sink=FD_SINK)}"
+
+
+# Set by the prologue of a session, before the command. `session_exit.bash` knows its two ends.
+EXIT_TRAP: Final = _dump("exit", "BASH_XTRACEFD=2,")
+
+PLAIN_SCRIPT: Final = _START
+SESSION_SCRIPT: Final = _START + ";" + _dump('"$?"')
+
+
+def argv(*, session: bool) -> list[str]:
+    """The command line of a call's shell; `session` says whether it dumps its state at the end."""
+    script = SESSION_SCRIPT if session else PLAIN_SCRIPT
+    return ["bash", "--norc", "--noprofile", "-c", script, "bash"]
+
+
+def open_scripts() -> None:
+    """Put the exit script at its descriptor, close-on-exec; what is forked from here has it."""
+    fd = os.open(EXIT_SCRIPT, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.dup2(fd, FD_EXIT, inheritable=False)
+    finally:
+        os.close(fd)

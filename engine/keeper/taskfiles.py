@@ -1,0 +1,128 @@
+"""The two files of a task directory by which keepers and engines agree: `claim` and `exit`.
+
+`claim` is a symbolic link whose text is the identity of the keeper that may start the job. One
+call makes it, with its content, and fails if it is there: no claim is ever seen half written.
+
+`exit` is reserved in full before the job starts and overwritten in place at its end, so that the
+end can be written down on a full disk too. It is valid only with its closing mark.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from typing import Any, Final
+
+CLAIM: Final = "claim"
+EXIT: Final = "exit"
+EXIT_SIZE: Final = 4096  # bytes: one block, so that the reservation is all or nothing
+_MESSAGE_LIMIT: Final = 150  # characters of an error's text, where the record is too long
+_CLOSING_MARK: Final = b"\ncomplete\n"
+_ENGINE: Final = "engine"  # text of a claim taken by an engine, to declare the end itself
+
+# Files are opened by directory descriptor, never through a link that a job may have put there.
+SAFE_FLAGS: Final = os.O_NOFOLLOW | os.O_CLOEXEC
+# A FIFO put in a file's place would hang an open without O_NONBLOCK.
+READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | SAFE_FLAGS
+# What opening something else than our file answers: a link, a socket, a file without permissions.
+_NOT_OURS: Final = (errno.ELOOP, errno.ENXIO, errno.EACCES)
+
+
+def take_claim(dir_fd: int, who: str = _ENGINE) -> bool:
+    """Claim the job of this directory for `who`; False if it is claimed already."""
+    try:
+        os.symlink(who, CLAIM, dir_fd=dir_fd)
+    except FileExistsError:
+        return False
+    return True
+
+
+def read_claim(dir_fd: int) -> str | None:
+    """The identity that claimed the job; None: nobody yet. `""`: an engine, or nobody knows."""
+    try:
+        text = os.readlink(CLAIM, dir_fd=dir_fd)
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        if exc.errno != errno.EINVAL:
+            raise
+        return ""  # not a link: not by our hand
+    return "" if text == _ENGINE else text
+
+
+def undo_claim(dir_fd: int, made: list[str]) -> None:
+    """Give the job back that could not begin: remove the files `made` for it, then the claim."""
+    for name in [*made, CLAIM]:
+        os.unlink(name, dir_fd=dir_fd)
+
+
+def reserve_exit(dir_fd: int) -> int:
+    """Make `exit`, full-sized and not valid yet; its descriptor. Raises OSError (ENOSPC)."""
+    fd = os.open(EXIT, os.O_RDWR | os.O_CREAT | os.O_EXCL | SAFE_FLAGS, 0o600, dir_fd=dir_fd)
+    try:
+        if os.write(fd, b" " * EXIT_SIZE) < EXIT_SIZE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError:
+        os.close(fd)
+        os.unlink(EXIT, dir_fd=dir_fd)
+        raise
+    return fd
+
+
+def open_reserved(dir_fd: int) -> int | None:
+    """A descriptor of an `exit` that was reserved: it can be written on a full disk too.
+
+    None where there is none, or something that a job has put in its place.
+    """
+    try:
+        fd = os.open(EXIT, os.O_RDWR | os.O_NONBLOCK | SAFE_FLAGS, dir_fd=dir_fd)
+    except OSError:
+        return None
+    status = os.fstat(fd)
+    if stat.S_ISREG(status.st_mode) and (status.st_nlink, status.st_size) == (1, EXIT_SIZE):
+        return fd
+    os.close(fd)
+    return None
+
+
+def write_exit(fd: int, record: dict[str, Any]) -> None:
+    """Overwrite a reserved `exit` with `record`, shortened until it fits."""
+    while len(body := json.dumps(record).encode()) > EXIT_SIZE - len(_CLOSING_MARK):
+        record = _shortened(record)
+    os.pwrite(fd, body + _CLOSING_MARK, 0)
+
+
+def _shortened(record: dict[str, Any]) -> dict[str, Any]:
+    """`record` with less of what can be done without: survivors, the error's text, the cwd."""
+    survivors, error = record["survivors"], record["error"]
+    if survivors:
+        return {**record, "survivors": survivors[: len(survivors) // 2]}
+    if error and len(error["message"]) > _MESSAGE_LIMIT:
+        return {**record, "error": {**error, "message": error["message"][:_MESSAGE_LIMIT]}}
+    return {**record, "cwd": ""}
+
+
+def read_exit(dir_fd: int) -> dict[str, Any] | None:
+    """The record of how the job ended; None while it has not, or where it cannot be trusted."""
+    try:
+        fd = os.open(EXIT, READ_FLAGS, dir_fd=dir_fd)
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        if exc.errno not in _NOT_OURS:
+            raise
+        return None
+    try:
+        data = os.read(fd, EXIT_SIZE) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+    finally:
+        os.close(fd)
+    body, mark, _rest = data.partition(_CLOSING_MARK)
+    if not mark:
+        return None
+    try:
+        record = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None

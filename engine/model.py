@@ -1,0 +1,141 @@
+"""What both sides know of a task: its states, its record, its handles. No I/O.
+
+Times are integers, milliseconds since 1970 UTC; `rfc3339` gives their wire form.
+"""
+
+from __future__ import annotations
+
+import enum
+import signal
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+VERSION: Final = "0.1.0"
+PROTOCOL: Final = 1
+
+
+class Status(enum.StrEnum):
+    """Where a task stands. All but the first three are final."""
+
+    QUEUED = "queued"
+    HELD = "held"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    LOST = "lost"
+    SKIPPED = "skipped"
+    DENIED = "denied"
+
+    @property
+    def is_final(self) -> bool:
+        return not NEXT[self]
+
+
+_ENDS: Final = frozenset({Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.TIMED_OUT})
+
+# Present status -> those that may follow it. An empty row is a final status.
+NEXT: Final[dict[Status, frozenset[Status]]] = {
+    Status.QUEUED: _ENDS | {Status.HELD, Status.RUNNING, Status.LOST, Status.SKIPPED},
+    Status.HELD: frozenset({Status.QUEUED, Status.DENIED, Status.CANCELLED}),
+    # Back to queued: the keeper that was to run it died before it claimed the job.
+    Status.RUNNING: _ENDS | {Status.LOST, Status.QUEUED},
+    **dict.fromkeys(_ENDS | {Status.LOST, Status.SKIPPED, Status.DENIED}, frozenset()),
+}
+
+
+class Kind(enum.StrEnum):
+    BASH = "bash"
+    ARGV = "argv"
+    CODE = "code"
+
+
+class Survivor(msgspec.Struct, frozen=True):
+    """A process that a job left behind."""
+
+    pid: int
+    command: str
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a program could not be started: errno(3), and words that name what was missing."""
+
+    errno: int
+    message: str
+
+
+class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of a task at one moment: the row of the index, the facts of every reply."""
+
+    id: str  # without its letter: `k` before it is the kickoff, `t` the task
+    caller: str
+    kind: Kind
+    title: str  # first line of the command, printable, <= 200 characters
+    order: int  # of acceptance: greater than all before it in this home
+    created_at: int
+    status: Status = Status.QUEUED
+    reason: str | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    error: Failure | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+    duration_ms: int | None = None
+    cpu_ms: int | None = None
+    last_output_at: int | None = None
+    sizes: tuple[int, ...] = ()  # bytes seen of each output file, in the order of `files`
+    dropped: tuple[tuple[tuple[int, int], ...], ...] = ()  # ranges of them that are not kept
+    split: bool = False
+    session: bool = False
+    cwd: str | None = None
+    cwd_missing: str | None = None  # the directory that was gone
+    survivors: tuple[Survivor, ...] = ()
+    deadline_secs: float | None = None
+    promoted: bool = False  # outlived the call that started it
+
+    @property
+    def task_id(self) -> str:
+        return "t" + self.id
+
+    @property
+    def kickoff_id(self) -> str:
+        return "k" + self.id
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of the output files in the task's directory."""
+        return ("stdout", "stderr") if self.split else ("output",)
+
+    @property
+    def output_bytes(self) -> int:
+        return sum(self.sizes)
+
+    @property
+    def dropped_bytes(self) -> int:
+        return sum(end - start for ranges in self.dropped for start, end in ranges)
+
+
+def title_of(command: str) -> str:
+    """The first line of `command` that says something, without control characters, cut."""
+    first = next((line for line in command.split("\n") if line.strip()), "")
+    return "".join(c for c in first.strip() if c.isprintable())[:200]
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL` for 9; a real-time signal by its distance from the first, as kill -l has it."""
+    if signal.SIGRTMIN < number < signal.SIGRTMAX:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
+
+
+def rfc3339(ms: int) -> str:
+    """`2026-11-30T12:04:31.208Z` for milliseconds since 1970."""
+    return (
+        datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{ms % 1000:03d}Z"
+    )

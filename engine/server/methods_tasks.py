@@ -1,0 +1,172 @@
+"""`read_output`, `list_tasks`, `read_task`, `forget`, `reset_session`: looking, and dropping."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from engine.errors import InvalidParams
+from engine.protocol.params import (
+    ForgetParams,
+    ListTasksParams,
+    ReadOutputParams,
+    ReadTaskParams,
+    ResetSessionParams,
+)
+from engine.server import outputs, replies
+from engine.server.dispatcher import Request
+from engine.server.services import Services, caller_of, check_owner, handle_of
+from engine.store.index import FORGOTTEN, Row
+from engine.tasks.task import Task
+
+COMMAND_BYTES: Final = 64 * 1024  # of the command that `read_task` shows
+_CURSOR: Final = re.compile(r"[0-9]{1,18}\Z")
+
+log = structlog.get_logger()
+
+
+class TaskMethods:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def read_output(self, request: Request, params: ReadOutputParams) -> dict[str, Any]:
+        task = self._services.catalog.find(params.task_id)
+        which = outputs.stream_index(task, params.stream)
+        if params.offset >= 0:
+            await self._wait_for_byte(task, which, params.offset, params.timeout_secs)
+        limit = min(params.limit_bytes, request.page_bytes)
+        page = await outputs.page(task, params.stream, params.offset, limit, raw=params.raw)
+        body: dict[str, Any]
+        if params.raw:
+            body = {"base64": base64.b64encode(page.data or b"").decode("ascii")}
+        else:
+            body = {"text": page.text}
+        return {
+            **body,
+            "offset": page.offset,
+            "nextOffset": page.next_offset,
+            "size": page.size,
+            "eof": page.eof,
+            "droppedBytes": page.dropped_bytes,
+        }
+
+    async def _wait_for_byte(
+        self, task: Task, which: int, offset: int, timeout_secs: float
+    ) -> None:
+        """Wait for the first byte past `offset`, or the end of the task."""
+
+        def has_more() -> bool | None:
+            sizes = task.record.sizes
+            size = sizes[which] if which < len(sizes) else 0
+            return True if size > offset or task.is_ended else None
+
+        await self._services.waits.until(("output", task.id), has_more, timeout_secs)
+
+    async def list_tasks(self, request: Request, params: ListTasksParams) -> dict[str, Any]:
+        name = params.caller or caller_of(request, params)
+        caller = None if name == "*" else name
+        if params.changed_after is not None:
+            if params.before is not None:
+                raise InvalidParams("$.before", "nothing beside changed_after")
+            return await self._changed(request, params, caller, params.changed_after)
+        if params.before is not None and not _CURSOR.match(params.before):
+            raise InvalidParams("$.before", "a cursor of an earlier page")
+        before = None if params.before is None else int(params.before)
+        index = self._services.index
+        await index.flush()
+        rows = index.newest_first(caller=caller, states=params.state, before=before)
+        page, last = self._page(rows, params.limit, request.page_bytes)
+        return {
+            "tasks": page,
+            "hasMore": last is not None,
+            "next": str(last.order) if last is not None else None,
+            "latestSeq": index.latest_seq,
+            "nextChangedAfter": index.latest_seq,
+        }
+
+    async def _changed(
+        self, request: Request, params: ListTasksParams, caller: str | None, after: int
+    ) -> dict[str, Any]:
+        index = self._services.index
+        await index.flush()
+
+        def look() -> tuple[list[dict[str, Any]], Row | None] | None:
+            rows = index.changed_after(after, caller=caller, states=params.state)
+            found = self._page(rows, params.limit, request.page_bytes)
+            return found if found[0] else None
+
+        found = await self._services.waits.until("tasks", look, params.timeout_secs)
+        page, last = found or ([], None)
+        return {
+            "tasks": page,
+            "hasMore": last is not None,
+            "next": None,
+            "latestSeq": index.latest_seq,
+            # What was left out of a full page is to come; else all there is was looked at.
+            "nextChangedAfter": last.changed_seq if last is not None else index.latest_seq,
+        }
+
+    def _page(
+        self, rows: Iterator[Row], limit: int, limit_bytes: int
+    ) -> tuple[list[dict[str, Any]], Row | None]:
+        """Rows in wire form, as many as fit; and the last of them if there are more."""
+        page: list[dict[str, Any]] = []
+        size, last = 0, None
+        for row in rows:
+            if row.record is None:
+                shown: dict[str, Any] = {"taskId": "t" + row.id, "status": FORGOTTEN}
+            else:
+                record = self._services.catalog.now(row.record)
+                shown = replies.row(self._services.supervisor, record, row.changed_seq)
+            size += len(msgspec.json.encode(shown)) + 1
+            if page and (len(page) == limit or size > limit_bytes):
+                return page, last
+            page.append(shown)
+            last = row
+        return page, None
+
+    async def read_task(self, request: Request, params: ReadTaskParams) -> dict[str, Any]:
+        task = self._services.catalog.find(handle_of(params))
+        record, job = task.record, task.job
+        await self._services.index.flush()
+        spec = task.directory.read_spec()
+        command = None
+        if spec is not None:
+            text = spec.command if spec.command is not None else shlex.join(spec.argv or [])
+            command = text.encode()[:COMMAND_BYTES].decode("utf-8", "ignore")
+        survivors = [msgspec.to_builtins(survivor) for survivor in record.survivors]
+        if record.status.is_final:
+            survivors = await job.survivors() if job is not None else []
+        return {
+            **replies.row(
+                self._services.supervisor, record, self._services.index.changed_seq(record.id)
+            ),
+            "command": command,
+            "cwd": record.cwd,
+            "session": record.session,
+            "after": [],
+            "deadline_secs": record.deadline_secs,
+            "survivors": survivors,
+            "cpuMs": record.cpu_ms,
+            "droppedBytes": record.dropped_bytes,
+            "outputPath": outputs.paths(task),
+        }
+
+    async def forget(self, request: Request, params: ForgetParams) -> dict[str, Any]:
+        caller = caller_of(request, params)
+        task = self._services.catalog.find(params.task_id)
+        check_owner(task, caller, force=params.force, what="forget")
+        await self._services.supervisor.forget(task)
+        log.info("forgotten", taskId=params.task_id, caller=task.record.caller, by=caller)
+        return {"taskId": task.record.task_id, "status": FORGOTTEN}
+
+    async def reset_session(self, request: Request, params: ResetSessionParams) -> dict[str, Any]:
+        caller = caller_of(request, params)
+        self._services.supervisor.sessions.reset(caller)
+        return {"as": caller, "kind": params.kind}

@@ -1,0 +1,121 @@
+"""The replies of `bash`, `execute` and `wait`, and the rows of the task list, in wire form."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+
+from engine.model import TaskRecord, rfc3339
+from engine.server import outputs
+from engine.tasks.supervisor import Supervisor
+from engine.tasks.task import Task
+
+LOG_MEMBERS: dict[str, Any] = {"logs": [], "notices": []}  # nothing raises any yet
+
+
+def _time(ms: int | None) -> str | None:
+    return None if ms is None else rfc3339(ms)
+
+
+async def finished(task: Task, limit_bytes: int) -> dict[str, Any]:
+    """The reply about a task that has ended."""
+    record = task.record
+    reply: dict[str, Any] = {
+        "status": record.status,
+        "taskId": record.task_id,
+        "kickoffId": record.kickoff_id,
+        "as": record.caller,
+        "exitCode": record.exit_code,
+        "signal": record.signal,
+        "reason": record.reason,
+        **await outputs.whole(task, limit_bytes),
+        "outputPath": outputs.paths(task),
+        "cwd": record.cwd,
+        "createdAt": _time(record.created_at),
+        "startedAt": _time(record.started_at),
+        "endedAt": _time(record.ended_at),
+        "durationMs": record.duration_ms,
+        "cpuMs": record.cpu_ms,
+        "maxRssBytes": None,
+        "survivors": [msgspec.to_builtins(survivor) for survivor in record.survivors],
+        **LOG_MEMBERS,
+    }
+    if record.error is not None:
+        reply["error"] = msgspec.to_builtins(record.error)
+    if record.cwd_missing is not None:
+        reply["cwdMissing"] = record.cwd_missing
+    return reply
+
+
+async def running(
+    supervisor: Supervisor, task: Task, caller: str, *, is_first: bool
+) -> dict[str, Any]:
+    """The reply about a task that goes on: started, or a kickoff that waits.
+
+    `is_first`: of the call that began it, which tells all there is; else what is new.
+    """
+    record = task.record
+    if record.started_at is None or task.is_launching:
+        return _waiting(supervisor, task)
+    members = outputs.so_far if is_first else outputs.news
+    return {
+        "status": "running",
+        "taskId": record.task_id,
+        "kickoffId": record.kickoff_id,
+        "as": record.caller,
+        "elapsedMs": max(0, int(time.time() * 1000) - record.started_at),
+        "outputBytes": record.output_bytes,
+        "lastOutputAt": _time(record.last_output_at),
+        **await members(task, caller),
+        "hint": f'Call wait with {{"taskId": "{record.task_id}"}} to go on waiting for its end.',
+        **LOG_MEMBERS,
+    }
+
+
+def _waiting(supervisor: Supervisor, task: Task) -> dict[str, Any]:
+    record = task.record
+    position, reason = supervisor.queue_facts(task) or (1, "starting")
+    return {
+        "status": "running",
+        "kickoffId": record.kickoff_id,
+        "as": record.caller,
+        "queuePosition": position,
+        "queueReason": reason,
+        "hint": f'Call wait with {{"kickoffId": "{record.kickoff_id}"}} to wait for its task.',
+        **LOG_MEMBERS,
+    }
+
+
+def row(supervisor: Supervisor, record: TaskRecord, changed_seq: int) -> dict[str, Any]:
+    """A row of `list_tasks`: all fields, always."""
+    live = supervisor.catalog.live.get(record.id)
+    facts = supervisor.queue_facts(live) if live is not None else None
+    return {
+        "taskId": record.task_id,
+        "kickoffId": record.kickoff_id,
+        "as": record.caller,
+        "kind": record.kind,
+        "title": record.title,
+        "status": record.status,
+        "reason": record.reason,
+        "exitCode": record.exit_code,
+        "signal": record.signal,
+        "createdAt": _time(record.created_at),
+        "startedAt": _time(record.started_at),
+        "endedAt": _time(record.ended_at),
+        "durationMs": record.duration_ms,
+        "lastOutputAt": _time(record.last_output_at),
+        "outputBytes": record.output_bytes,
+        # Nobody counts lines by level yet: null, which is not 0.
+        "errorLines": None,
+        "warningLines": None,
+        "lane": None,
+        "queuePosition": facts[0] if facts else None,
+        "queueReason": facts[1] if facts else None,
+        "blockedOn": None,
+        "roundId": None,
+        "seat": None,
+        "changedSeq": changed_seq,
+    }

@@ -1,0 +1,78 @@
+"""What the methods work with, in one place, and who is asking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+
+from engine.config import Settings
+from engine.errors import Forbidden
+from engine.jobs.directory import Base
+from engine.protocol.params import HelloParams, Params
+from engine.server.connection import Connection
+from engine.server.dispatcher import Request
+from engine.store.index import Index
+from engine.store.ledger import Ledger
+from engine.tasks.cancelling import Canceller
+from engine.tasks.catalog import Catalog
+from engine.tasks.supervisor import Supervisor
+from engine.tasks.task import Task
+from engine.tasks.waits import Waits
+
+
+@dataclass(kw_only=True)
+class Services:
+    """The engine as its methods see it. `stop(mode)` begins the end."""
+
+    settings: Settings
+    base: Base  # of connections that said no hello
+    supervisor: Supervisor
+    canceller: Canceller
+    catalog: Catalog
+    index: Index
+    ledger: Ledger
+    waits: Waits
+    started_at: int  # ms
+    fingerprint: str
+    stop: Callable[[str], None]
+    ready: trio.Event  # set once all tasks of an earlier engine have their place
+    connections: set[Connection] = field(default_factory=set)
+
+    def opened(self, connection: Connection) -> None:
+        self.connections.add(connection)
+
+    def closed(self, connection: Connection) -> None:
+        """The caller that the connection itself was is gone with it."""
+        self.connections.discard(connection)
+        self.supervisor.sessions.reset(connection.name)
+
+    def base_of(self, connection: Connection) -> Base:
+        """Where calls of this connection start that say nothing else."""
+        hello: HelloParams | None = connection.hello
+        if hello is None:
+            return self.base
+        return Base(
+            cwd=self.base.cwd if hello.cwd is None else hello.cwd,
+            env=self.base.env if hello.env is None else hello.env,
+        )
+
+
+def caller_of(request: Request, params: Params) -> str:
+    """Who asks: the name in the call, else the connection's own."""
+    return params.as_ if params.as_ is not None else request.connection.name
+
+
+def check_owner(task: Task, caller: str, *, force: bool, what: str) -> None:
+    """Raise Forbidden unless the task is the caller's own, or force was given."""
+    if task.record.caller != caller and not force:
+        raise Forbidden(
+            f"{task.record.task_id} is {task.record.caller}'s; {what} it with force: true"
+        )
+
+
+def handle_of(params: Any) -> str:
+    """The one handle that a call names."""
+    return str(params.task_id if params.task_id is not None else params.kickoff_id)

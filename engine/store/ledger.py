@@ -1,0 +1,122 @@
+"""record.db: what cannot be rebuilt. Idempotency keys, and the tombs of tasks that are gone.
+
+synchronous=FULL: what `add` and `bury` have returned from survives the machine's crash too.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import trio
+
+from engine.store.writer import BatchWriter, StoreUnavailable, open_database
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS key (
+    caller TEXT NOT NULL,
+    key TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    task TEXT NOT NULL,
+    PRIMARY KEY (caller, key)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS tomb (
+    id TEXT PRIMARY KEY,
+    ended_at INTEGER,
+    status TEXT NOT NULL
+) WITHOUT ROWID;
+PRAGMA user_version = 1;
+"""
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """A caller's idempotency key: what was asked under it, and the task that answers it."""
+
+    caller: str
+    key: str
+    digest: str
+    task: str
+
+
+class Tomb(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that was there."""
+
+    id: str
+    ended_at: int | None
+    status: str
+
+
+class Ledger:
+    """The durable facts. Writes wait for their commit, reads are direct."""
+
+    def __init__(self, path: Path) -> None:
+        self._writes = open_database(path, _SCHEMA, synchronous="FULL")
+        self._reads = sqlite3.connect(path, isolation_level=None)
+        self._reads.execute("PRAGMA query_only=1")
+        self._writer = BatchWriter[Key | Tomb](self._writes, _apply, lambda _result: None)
+
+    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Write until cancelled, then the rest."""
+        await self._writer.serve(task_status=task_status)
+
+    def close(self) -> None:
+        self._reads.close()
+        self._writes.close()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the database takes no writes now."""
+        return self._writer.trouble
+
+    async def add(self, fact: Key | Tomb) -> None:
+        """Write `fact` for good. Raises StoreUnavailable: then it is not written, nor will be."""
+        self._writer.put(_name(fact), fact)
+        try:
+            await self._writer.flush()
+        except StoreUnavailable:
+            self._writer.withdraw(_name(fact))
+            raise
+
+    async def settle(self) -> None:
+        """Wait until all that was added is on disk. Raises StoreUnavailable."""
+        await self._writer.flush()
+
+    def find_key(self, caller: str, key: str) -> Key | None:
+        """The key as it was used first, committed or about to be."""
+        item = self._writer.find((caller, key))
+        if isinstance(item, Key):
+            return item
+        row = self._reads.execute(
+            "SELECT digest, task FROM key WHERE caller = ? AND key = ?", (caller, key)
+        ).fetchone()
+        return Key(caller=caller, key=key, digest=row[0], task=row[1]) if row else None
+
+    def find_tomb(self, id_: str) -> Tomb | None:
+        item = self._writer.find(id_)
+        if isinstance(item, Tomb):
+            return item
+        row = self._reads.execute(
+            "SELECT ended_at, status FROM tomb WHERE id = ?", (id_,)
+        ).fetchone()
+        return Tomb(id=id_, ended_at=row[0], status=row[1]) if row else None
+
+
+def _name(fact: Key | Tomb) -> Any:
+    return (fact.caller, fact.key) if isinstance(fact, Key) else fact.id
+
+
+def _apply(connection: sqlite3.Connection, facts: list[Key | Tomb]) -> None:
+    for fact in facts:
+        if isinstance(fact, Key):
+            # The first use stands, whatever comes later.
+            connection.execute(
+                "INSERT OR IGNORE INTO key VALUES (?, ?, ?, ?)",
+                (fact.caller, fact.key, fact.digest, fact.task),
+            )
+        else:
+            connection.execute(
+                "INSERT OR REPLACE INTO tomb VALUES (?, ?, ?)",
+                (fact.id, fact.ended_at, fact.status),
+            )

@@ -1,0 +1,140 @@
+"""One SQLite database, one thread that writes: what comes in while it writes is its next batch.
+
+Nobody sees an item as committed before the transaction that holds it is. A database that cannot
+be written leaves the items where they are and says so in `trouble`; the next attempt follows.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+import structlog
+import trio
+
+RETRY_SECS: Final = 1.0  # between attempts on a database that is full or locked
+BUSY_MS: Final = 2_000  # that SQLite itself waits for somebody else's lock
+LAST_WORD_SECS: Final = 2.0  # for the last batch when the engine ends
+
+Item = TypeVar("Item")
+log = structlog.get_logger()
+
+
+class StoreUnavailable(Exception):
+    """The database does not take writes now; nothing was acknowledged."""
+
+
+def open_database(path: Path, schema: str, *, synchronous: str) -> sqlite3.Connection:
+    """A connection in WAL mode with `schema` in place. Raises sqlite3.Error."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute(f"PRAGMA busy_timeout={BUSY_MS}")
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute(f"PRAGMA synchronous={synchronous}")
+    connection.executescript(schema)
+    return connection
+
+
+class BatchWriter(Generic[Item]):
+    """Commits items in batches with `apply(connection, items)`, which runs in a thread.
+
+    Items under the same key replace each other while they wait: only the newest is written.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        apply: Callable[[sqlite3.Connection, list[Item]], Any],
+        on_commit: Callable[[Any], None],
+    ) -> None:
+        self._connection, self._apply, self._on_commit = connection, apply, on_commit
+        self.pending: dict[Any, Item] = {}
+        self._writing: dict[Any, Item] = {}
+        self._more = trio.Event()
+        self._put_count = 0
+        self._done_count = 0
+        self._progress = trio.Event()
+        self.trouble: str | None = None
+
+    def put(self, key: Any, item: Item) -> None:
+        """Have `item` written; it replaces one that waits under the same key."""
+        self.pending.pop(key, None)  # the order of the keys is that of their last change
+        self.pending[key] = item
+        self._put_count += 1
+        self._more.set()
+
+    def find(self, key: Any) -> Item | None:
+        """The item of this key that is not committed yet."""
+        return self.pending.get(key) or self._writing.get(key)
+
+    def withdraw(self, key: Any) -> None:
+        """Drop an item that waits: what it stands for is not to be."""
+        self.pending.pop(key, None)
+
+    async def flush(self) -> None:
+        """Wait until all that was put before is committed. Raises StoreUnavailable."""
+        goal = self._put_count
+        while self._done_count < goal:
+            await self._progress.wait()
+            if self.trouble is not None and self._done_count < goal:
+                raise StoreUnavailable(self.trouble)
+
+    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Write until cancelled; then write what is left, for `LAST_WORD_SECS` at most."""
+        task_status.started()
+        try:
+            while True:
+                await self._more.wait()
+                if not await self._write():
+                    await trio.sleep(RETRY_SECS)
+        finally:
+            with trio.move_on_after(LAST_WORD_SECS, shield=True):
+                while self.pending and await self._write():
+                    pass
+
+    async def _write(self) -> bool:
+        """Commit one batch; False where the database refused it."""
+        self._more = trio.Event()
+        goal = self._put_count
+        self._writing, self.pending = self.pending, {}
+        try:
+            result = await trio.to_thread.run_sync(self._commit, list(self._writing.values()))
+        except sqlite3.Error as exc:
+            self._put_back(str(exc))
+            return False
+        except trio.Cancelled:
+            self._put_back(None)
+            raise
+        self._writing = {}
+        if self.trouble is not None:
+            log.info("store_writes_again")
+        self.trouble = None
+        self._done_count = goal
+        self._on_commit(result)
+        self._tell()
+        return True
+
+    def _put_back(self, trouble: str | None) -> None:
+        self.pending = {**self._writing, **self.pending}
+        self._writing = {}
+        self._more.set()
+        if trouble is not None:
+            if self.trouble is None:
+                log.error("store_does_not_write", reason=trouble)
+            self.trouble = trouble
+            self._tell()
+
+    def _tell(self) -> None:
+        self._progress.set()
+        self._progress = trio.Event()
+
+    def _commit(self, items: list[Item]) -> Any:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            result = self._apply(self._connection, items)
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        return result

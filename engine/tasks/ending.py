@@ -1,0 +1,83 @@
+"""From what a keeper wrote down to what the task became: pure functions of record and end."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from engine.model import Failure, Status, Survivor, TaskRecord, signal_name
+
+# Cause in the `exit` file -> status and reason; `exit` alone depends on the code.
+_ENDS: Final[dict[str, tuple[Status, str]]] = {
+    "signal": (Status.FAILED, "signal"),
+    "spawn_error": (Status.FAILED, "spawn_error"),
+    "deadline": (Status.TIMED_OUT, "deadline"),
+    "cancelled": (Status.CANCELLED, "cancelled"),
+    "lost": (Status.LOST, "lost"),
+}
+
+
+def ended(record: TaskRecord, end: dict[str, Any]) -> TaskRecord:
+    """`record` with the end that the `exit` file tells of. A final record stays as it is."""
+    if record.status.is_final:
+        return record
+    code, number = end["exitCode"], end["signal"]
+    cause = end["cause"]
+    if cause == "exit":
+        status, reason = (Status.SUCCEEDED if code == 0 else Status.FAILED), "exit"
+    else:
+        status, reason = _ENDS[cause]
+    changed = msgspec.structs.replace(
+        record,
+        status=status,
+        reason=reason,
+        exit_code=code,
+        signal=None if number is None else signal_name(number),
+        error=None if end["error"] is None else msgspec.convert(end["error"], Failure),
+        started_at=end["startedAt"],
+        ended_at=end["endedAt"],
+        duration_ms=end["durationMs"],
+        cpu_ms=end["cpuMs"],
+        cwd=end["cwd"] or record.cwd,
+        survivors=tuple(msgspec.convert(s, Survivor) for s in end["survivors"]),
+    )
+    return grown(changed, end)
+
+
+def grown(record: TaskRecord, news: dict[str, Any]) -> TaskRecord:
+    """`record` with the sizes of its output files and what was dropped of them."""
+    return msgspec.structs.replace(
+        record,
+        sizes=tuple(news["sizes"]),
+        dropped=tuple(tuple((a, b) for a, b in ranges) for ranges in news["dropped"]),
+    )
+
+
+def unstarted(cause: str, now: int, *, message: str | None = None) -> dict[str, Any]:
+    """The end of a job that no process came of, in the form of the `exit` file."""
+    return {
+        "pid": 0,
+        "cause": cause,
+        "exitCode": 126 if cause == "spawn_error" else None,
+        "signal": None,
+        "error": None if message is None else {"errno": 0, "message": message},
+        "startedAt": None,
+        "endedAt": now,
+        "durationMs": None,
+        "cpuMs": None,
+        "cwd": "",
+        "survivors": [],
+        "sizes": [],
+        "dropped": [],
+    }
+
+
+def lost(record: TaskRecord, now: int, sizes: tuple[int, ...]) -> dict[str, Any]:
+    """The end of a job whose keeper died before it could write one."""
+    return {
+        **unstarted("lost", now),
+        "startedAt": record.started_at,
+        "sizes": list(sizes),
+        "dropped": [[list(pair) for pair in ranges] for ranges in record.dropped],
+    }

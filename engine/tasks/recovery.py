@@ -1,0 +1,119 @@
+"""After a start: what the directories say of each task that the index has not as ended.
+
+Ended meanwhile: its end is taken over. Claimed: its keeper is attached to, or it is lost. Not
+claimed: it is queued again, in the order of acceptance.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+import structlog
+import trio
+
+from engine.config import Home
+from engine.jobs.directory import TaskDirectory
+from engine.model import Status, TaskRecord
+from engine.store.index import Index
+from engine.store.ledger import Key, Ledger
+from engine.store.writer import StoreUnavailable
+from engine.tasks.supervisor import Supervisor, record_of
+from engine.tasks.task import Task
+
+log = structlog.get_logger()
+
+
+class Recovery(msgspec.Struct, kw_only=True):
+    """How many tasks stood how."""
+
+    adopted: int = 0  # claimed: attached to, unless its keeper is dead
+    ended: int = 0
+    queued: int = 0
+    aside: int = 0  # directories that no call was told of
+
+
+async def recover(
+    home: Home,
+    index: Index,
+    ledger: Ledger,
+    supervisor: Supervisor,
+    job_nursery: trio.Nursery,
+) -> Recovery:
+    """Give every unfinished task of an earlier engine its place. Nothing here waits for a job."""
+    counts = Recovery()
+    known = {record.id: record for record in index.active()}
+    final = index.final_ids()
+    waiting: list[Task] = []
+    for entry in os.scandir(home.tasks):
+        if entry.name in final:
+            continue
+        task = await _read(home, ledger, TaskDirectory(home.tasks, entry.name), known)
+        if task is None:
+            _set_aside(home, entry)
+            counts.aside += 1
+            continue
+        supervisor.catalog.add(task)
+        if task.directory.read_exit() is not None:
+            counts.ended += 1
+            job_nursery.start_soon(supervisor.resolve, task)
+        elif task.directory.read_claim() is not None:
+            counts.adopted += 1
+            supervisor.running.add(task)
+            _note_output(task)
+            job_nursery.start_soon(supervisor.resolve, task)
+        else:
+            waiting.append(task)
+    for task in sorted(waiting, key=lambda task: task.record.order):
+        counts.queued += 1
+        supervisor.enqueue(task)
+    return counts
+
+
+async def _read(
+    home: Home, ledger: Ledger, directory: TaskDirectory, known: dict[str, TaskRecord]
+) -> Task | None:
+    """The task of a directory; None where its spec was never written whole."""
+    spec = directory.read_spec()
+    if spec is None or spec.id != directory.id:
+        return None
+    record = known.get(spec.id, record_of(spec))
+    if spec.id not in known and spec.key is not None:
+        # Accepted, and killed before the key was written, or while it was.
+        key = Key(caller=spec.caller, key=spec.key, digest=spec.digest or "", task=spec.id)
+        try:
+            await ledger.add(key)
+        except StoreUnavailable as exc:
+            log.error("key_not_written", taskId=record.task_id, reason=str(exc))
+    if record.status not in (Status.QUEUED, Status.RUNNING):
+        record = msgspec.structs.replace(record, status=Status.QUEUED)
+    # Whatever call began it is gone with the engine that had it.
+    return Task(msgspec.structs.replace(record, promoted=True), directory)
+
+
+def _note_output(task: Task) -> None:
+    """What is known of a running job's output before its keeper says more."""
+    with task.directory.opened() as dir_fd:
+        stats = []
+        for name in task.record.files:
+            try:
+                stats.append(os.stat(name, dir_fd=dir_fd, follow_symlinks=False))
+            except FileNotFoundError:
+                continue
+    if sum(stat.st_size for stat in stats):
+        task.change(
+            sizes=tuple(stat.st_size for stat in stats),
+            last_output_at=int(max(stat.st_mtime for stat in stats) * 1000),
+        )
+
+
+def _set_aside(home: Home, entry: os.DirEntry[str]) -> None:
+    """Move what is no task of ours out of the way; nobody was told of it."""
+    home.aside.mkdir(mode=0o700, exist_ok=True)
+    target = home.aside / entry.name
+    try:
+        os.rename(entry.path, target)
+    except OSError as exc:
+        log.warning("not_set_aside", path=entry.path, reason=str(exc))
+    else:
+        log.warning("set_aside", path=str(target))

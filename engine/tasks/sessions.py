@@ -1,0 +1,71 @@
+"""The callers' shell sessions: the state that each call starts from and an inline end commits."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from engine.jobs.directory import Spec
+from engine.jobs.shellstate import CallPlan, ShellState, commit, decode_state, encode_state
+
+_FILE: Final = "shell"
+
+
+class ShellSessions:
+    """States by caller, in memory and each in a file below `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._states: dict[str, ShellState | None] = {}
+
+    def state(self, caller: str) -> ShellState | None:
+        """The committed state; None: a new session."""
+        if caller not in self._states:
+            self._states[caller] = self._read(caller)
+        return self._states[caller]
+
+    def _read(self, caller: str) -> ShellState | None:
+        try:
+            data = (self._folder / caller / _FILE).read_bytes()
+        except FileNotFoundError:
+            return None
+        return decode_state(data)
+
+    def commit(self, spec: Spec, plan: CallPlan, dump: bytes) -> str | None:
+        """Take the state that a call's shell dumped; its directory, None if there is no state.
+
+        On disk before this returns: a reply may tell of it. A call with a directory of its own
+        leaves the session's where it was.
+        """
+        state = commit(plan, dump)
+        if state is None:
+            return None
+        directory = state.cwd
+        if spec.cwd is not None:
+            prior = plan.prior
+            kept = prior.directory if prior is not None else os.fsencode(spec.base.cwd)
+            state = msgspec.structs.replace(state, directory=kept)
+        if state is not self._states.get(spec.caller):
+            self._write(spec.caller, state)
+            self._states[spec.caller] = state
+        return directory
+
+    def _write(self, caller: str, state: ShellState) -> None:
+        folder = self._folder / caller
+        folder.mkdir(mode=0o700, exist_ok=True)
+        new = folder / f"{_FILE}.new"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        with open(os.open(new, flags, 0o600), "wb") as file:
+            file.write(encode_state(state))
+        new.rename(folder / _FILE)
+
+    def reset(self, caller: str) -> None:
+        """Forget the caller's session: the next call has a new one."""
+        self._states.pop(caller, None)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self._folder / caller)

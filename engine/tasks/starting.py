@@ -1,0 +1,86 @@
+"""From what was asked to what a keeper is told: program, environment, directory, shell text."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+from collections.abc import Mapping
+from typing import Final
+
+from engine.jobs.directory import Base, Spec
+from engine.jobs.executor import Order
+from engine.jobs.orphans import MARK
+from engine.jobs.shellstate import CallPlan, ShellState, plan_call
+
+# What a program should know when nobody looks: given where the caller has not said otherwise.
+DEFAULTS: Final = {"NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat", "TERM": "dumb"}
+_BASE_NAMES: Final = frozenset({"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ", "TMPDIR"})
+_BASE_PREFIXES: Final = ("LC_", "XDG_")
+
+
+def default_base(environ: Mapping[str, str]) -> Base:
+    """Where calls start that no `hello` has spoken for: the user's home, a few variables."""
+    env = {
+        name: value
+        for name, value in environ.items()
+        if (name in _BASE_NAMES or name.startswith(_BASE_PREFIXES)) and _is_text(value)
+    }
+    user = pwd.getpwuid(os.getuid())
+    home = env.get("HOME") or user.pw_dir
+    fallback = {"HOME": home, "USER": user.pw_name, "LOGNAME": user.pw_name, "PATH": os.defpath}
+    return Base(cwd=home if os.path.isdir(home) else "/", env={**fallback, **env})
+
+
+def _is_text(value: str) -> bool:
+    """Whether JSON can carry it: no byte that is no UTF-8."""
+    return not any("\ud800" <= c <= "\udfff" for c in value)
+
+
+class Starter:
+    """Makes orders. `home` is the engine's, for the job's ENGINE_HOME."""
+
+    def __init__(self, home: str, output_cap_bytes: int) -> None:
+        self._home, self._cap = home, output_cap_bytes
+        self._bash = shutil.which("bash") or "/bin/bash"
+
+    def order(self, spec: Spec, state: ShellState | None) -> tuple[Order, CallPlan | None]:
+        """The order for `spec`, and how its shell was planned if it has one.
+
+        `state` is that of the caller's session, for a spec that runs in it.
+        """
+        identity = {
+            MARK: "t" + spec.id,
+            "ENGINE_CALLER": spec.caller,
+            "ENGINE_HOME": self._home,
+        }
+        cwd = spec.cwd or (state.cwd if state is not None else spec.base.cwd)
+        plan: CallPlan | None = None
+        if spec.command is not None:
+            plan = plan_call(
+                state,
+                spec.command.encode(),
+                session=spec.session,
+                base=spec.base.env,
+                env=spec.env,
+                defaults=DEFAULTS,
+                identity=identity,
+            )
+            argv, env = plan.argv, plan.environ
+        else:
+            argv = spec.argv or []
+            env = {**DEFAULTS, **spec.base.env, **spec.env, **identity}
+        order = Order(
+            argv=argv,
+            path=self._bash if plan is not None else None,
+            env=env,
+            cwd=cwd,
+            cwd_or_parent=spec.cwd is None,
+            split=spec.split,
+            deadline_secs=spec.deadline_secs,
+            output_cap_bytes=self._cap,
+            prologue=plan.prologue if plan is not None else None,
+            stdin=None if spec.stdin is None else spec.stdin.encode(),
+            wants_state=spec.session and plan is not None,
+        )
+        return order, plan

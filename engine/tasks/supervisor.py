@@ -1,0 +1,416 @@
+"""The life of every task: accepted, queued, started, promoted, ended.
+
+One way in: whatever starts something is `accept`ed, waits in the queue for a slot, and runs below
+a keeper. The supervisor knows callers by name; of sockets and replies it knows nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Final
+
+import msgspec
+import structlog
+import trio
+
+from engine.config import Home, Settings
+from engine.errors import InvalidState, KeyConflict, Overloaded, ShuttingDown
+from engine.jobs.directory import Base, Spec, make_directory
+from engine.jobs.executor import Executor, LaunchRefused, Outcome, RunningJob
+from engine.model import Kind, Status, TaskRecord, title_of
+from engine.store.index import Index
+from engine.store.ledger import Key, Ledger, Tomb
+from engine.store.writer import StoreUnavailable
+from engine.tasks import ending
+from engine.tasks.catalog import Catalog
+from engine.tasks.queue import FairQueue
+from engine.tasks.sessions import ShellSessions
+from engine.tasks.starting import Starter
+from engine.tasks.task import Listener, Task
+from engine.tasks.waits import Waits
+
+START_SECS: Final = 5.0  # that a call waits for the start of a job that has its slot; usually 3 ms
+KEY_SECS: Final = 10.0  # for a key to be on disk
+
+log = structlog.get_logger()
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that starts something, as its method understood it."""
+
+    caller: str
+    base: Base
+    command: str | None = None
+    argv: list[str] | None = None
+    session: bool = False
+    cwd: str | None = None
+    env: dict[str, str] = {}
+    stdin: str | None = None
+    split: bool = False
+    deadline_secs: float | None = None
+    key: str | None = None
+    digest: str | None = None
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+class Supervisor:
+    """Owns the queue, the slots and the live tasks."""
+
+    def __init__(
+        self,
+        *,
+        home: Home,
+        settings: Settings,
+        executor: Executor,
+        starter: Starter,
+        sessions: ShellSessions,
+        index: Index,
+        ledger: Ledger,
+        catalog: Catalog,
+        waits: Waits,
+        job_nursery: trio.Nursery,
+    ) -> None:
+        self._home, self._settings = home, settings
+        self._executor, self._starter, self.sessions = executor, starter, sessions
+        self._index, self._ledger, self.catalog, self.waits = index, ledger, catalog, waits
+        self._job_nursery = job_nursery
+        self.queue: FairQueue[Task] = FairQueue()
+        self.slots = settings.slot_count
+        self.running: set[Task] = set()  # those that hold a slot
+        self.is_stopping = False
+        self._next_order = index.latest_order + 1
+
+    # -- in ------------------------------------------------------------------------------------
+
+    async def accept(self, asked: Asked) -> Task:
+        """The task for this call: a new one, queued or about to start, or that of its key.
+
+        Raises ShuttingDown, Overloaded, KeyConflict, ExpiredHandle. Once a new task is there,
+        cancelling does not undo it.
+        """
+        if asked.key is not None and (known := self._ledger.find_key(asked.caller, asked.key)):
+            return await self._answer_key(asked, known)
+        self._check_room()
+        task = self._make(asked)
+        self.catalog.add(task)
+        if asked.key is not None:
+            await self._write_key(asked, task)
+        self.enqueue(task)
+        return task
+
+    async def _answer_key(self, asked: Asked, known: Key) -> Task:
+        if known.digest != asked.digest:
+            raise KeyConflict(known.key, task_id="t" + known.task)
+        try:
+            await self._ledger.settle()
+        except StoreUnavailable as exc:
+            raise Overloaded("the store does not take writes", "store") from exc
+        return self.catalog.find("t" + known.task)
+
+    async def _write_key(self, asked: Asked, task: Task) -> None:
+        key = Key(caller=asked.caller, key=asked.key or "", digest=asked.digest or "", task=task.id)
+        written = False
+        try:
+            with trio.move_on_after(KEY_SECS, shield=True):
+                await self._ledger.add(key)
+                written = True
+        except StoreUnavailable as exc:
+            raise Overloaded("the store does not take writes", "store") from exc
+        finally:
+            if not written:
+                self.catalog.retire(task)
+                task.directory.remove()
+        if not written:
+            raise Overloaded("the store does not take writes", "store")
+
+    def _check_room(self) -> None:
+        if self.is_stopping:
+            raise ShuttingDown
+        if len(self.queue) >= self._settings.queue_limit:
+            raise Overloaded("the queue is full", self._settings.queue_limit)
+        disk = os.statvfs(self._home.tasks)
+        if disk.f_bavail * disk.f_frsize < self._settings.min_free_bytes:
+            raise Overloaded("too little free disk for new calls", self._settings.min_free_bytes)
+
+    def _make(self, asked: Asked) -> Task:
+        """The directory of a new task, with what was asked in it. Raises Overloaded."""
+        try:
+            directory = make_directory(self._home.tasks)
+            while self.catalog.is_taken(directory.id):
+                directory.remove()
+                directory = make_directory(self._home.tasks)
+            kind = Kind.BASH if asked.command is not None else Kind.ARGV
+            spec = Spec(
+                id=directory.id,
+                kind=kind,
+                title=title_of(asked.command or " ".join(asked.argv or ())),
+                order=self._next_order,
+                created_at=now_ms(),
+                **{name: getattr(asked, name) for name in asked.__struct_fields__},
+            )
+            self._next_order += 1
+            directory.write_spec(spec)
+        except OSError as exc:
+            log.error("call_not_accepted", reason=str(exc))
+            raise Overloaded(f"no task directory: {exc.strerror}", "disk") from exc
+        return Task(record_of(spec), directory, spec)
+
+    # -- queue and slots -------------------------------------------------------------------------
+
+    def enqueue(self, task: Task) -> None:
+        """Put a task behind the others of its caller; it starts as soon as a slot is free."""
+        self.queue.push(task.record.caller, task)
+        self.pump()
+        if not task.is_launching:
+            task.spec = None  # read again when its turn comes: ten thousand may wait
+            self._index.put(task.record)
+
+    def pump(self) -> None:
+        """Start what there are slots for."""
+        while self.queue and len(self.running) < self.slots and not self.is_stopping:
+            task = self.queue.pop()
+            task.is_launching = True
+            self.running.add(task)
+            self._job_nursery.start_soon(self._run, task)
+
+    def queue_facts(self, task: Task) -> tuple[int, str] | None:
+        """Position and reason of one that waits; None for one that has its slot or has ended."""
+        position = self.queue.position(task.record.caller, task)
+        if position is None:
+            return None
+        return position, f"all {self.slots} slots are busy"
+
+    def _free_slot(self, task: Task) -> None:
+        if task in self.running:
+            self.running.discard(task)
+            self.pump()
+
+    # -- running -----------------------------------------------------------------------------------
+
+    async def _run(self, task: Task) -> None:
+        """Launch the job and watch it until nobody of it is left."""
+        try:
+            job = await self._launch(task)
+            outcome = await self._watch(task, job)
+        except LaunchRefused as exc:
+            log.error("launch_refused", taskId=task.record.task_id, reason=str(exc))
+            self.end_unstarted(task, ending.unstarted("spawn_error", now_ms(), message=str(exc)))
+            outcome = Outcome.GONE
+        if outcome is Outcome.GONE:
+            self.catalog.retire(task)
+        else:
+            await self.resolve(task)
+
+    async def _launch(self, task: Task) -> RunningJob:
+        spec = task.spec or task.directory.read_spec()
+        if spec is None:
+            raise LaunchRefused("spec.json cannot be read")
+        state = self.sessions.state(spec.caller) if spec.session else None
+        order, task.plan = self._starter.order(spec, state)
+        task.spec = spec
+        task.change(cwd=order.cwd)
+        return await self._executor.launch(task.directory, order)
+
+    async def _watch(self, task: Task, job: RunningJob) -> Outcome:
+        task.job = job
+        self.waits.wake(("start", task.id))
+        try:
+            return await job.watch(Listener(task, self._on_started, self._on_grew, self.on_ended))
+        finally:
+            task.job = None
+            self.waits.wake(("gone", task.id))
+
+    async def resolve(self, task: Task) -> None:
+        """Find out from its directory how a job stands, and go on from there.
+
+        For a job that an earlier engine began, and for one whose keeper died under us.
+        """
+        while True:
+            self._take_end(task)
+            claim = _claim_of(task)
+            if claim is None:
+                self._requeue(task)
+                return
+            job = await self._executor.attach(task.directory, claim) if claim else None
+            outcome = Outcome.ABSENT if job is None else await self._watch(task, job)
+            self._take_end(task)
+            if outcome is Outcome.BROKEN:
+                continue  # if that keeper is dead, the next attach says so
+            if not task.is_ended:
+                self._lose(task)
+            break
+        self.catalog.retire(task)
+        self.waits.wake(("start", task.id))  # whoever waits for its keeper: there is none
+
+    def _take_end(self, task: Task) -> None:
+        """Take over the end that stands in the directory, if there is one."""
+        try:
+            end = task.directory.read_exit()
+        except FileNotFoundError:  # the job has removed its own directory
+            return
+        if end is not None:
+            self.on_ended(task, end, b"")
+
+    def _requeue(self, task: Task) -> None:
+        task.is_launching = False
+        self.running.discard(task)
+        if task.record.status is not Status.QUEUED:
+            task.change(status=Status.QUEUED, started_at=None)
+        self.enqueue(task)
+
+    def _lose(self, task: Task) -> None:
+        try:
+            sizes = task.directory.output_sizes(task.record.files)
+        except FileNotFoundError:
+            sizes = task.record.sizes
+        end = ending.lost(task.record, now_ms(), sizes)
+        try:
+            task.directory.end_lost(end)
+        except OSError as exc:
+            log.error("end_not_written", taskId=task.record.task_id, reason=str(exc))
+        self.on_ended(task, end, b"")
+
+    # -- news ------------------------------------------------------------------------------------
+
+    def _on_started(self, task: Task, news: dict[str, Any]) -> None:
+        task.is_launching = False
+        task.spec = task.spec if task.plan is not None else None
+        if task.record.status is Status.QUEUED:
+            wanted, cwd = task.record.cwd, news["cwd"] or None
+            is_elsewhere = wanted is not None and cwd is not None and cwd != wanted
+            task.change(
+                status=Status.RUNNING,
+                started_at=news["startedAt"],
+                cwd=cwd,
+                cwd_missing=wanted if is_elsewhere else None,
+            )
+            self._index.put(task.record)
+        self.waits.wake(("start", task.id))
+
+    def _on_grew(self, task: Task, news: dict[str, Any]) -> None:
+        before = task.record.output_bytes
+        task.record = ending.grown(task.record, news)
+        if task.record.output_bytes == before:
+            return
+        task.change(last_output_at=now_ms())
+        if task.is_ended:
+            self._index.put(task.record)
+        self.waits.wake(("output", task.id))
+
+    def on_ended(self, task: Task, end: dict[str, Any], dump: bytes) -> None:
+        """The job has ended: the session, the record, the index, the slot, those who wait."""
+        if task.is_ended:
+            return
+        record = ending.ended(task.record, end)
+        if record.output_bytes and record.last_output_at is None:
+            record = msgspec.structs.replace(record, last_output_at=record.ended_at)
+        if dump and task.plan and task.spec and end["cause"] == "exit" and not record.promoted:
+            cwd = self.sessions.commit(task.spec, task.plan, dump)
+            record = msgspec.structs.replace(record, cwd=cwd or record.cwd)
+        task.record, task.plan, task.spec, task.is_launching = record, None, None, False
+        self._index.put(record)
+        log.debug(
+            "task_ended",
+            taskId=record.task_id,
+            caller=record.caller,
+            status=record.status.value,
+            exitCode=record.exit_code,
+            durationMs=record.duration_ms,
+        )
+        for what in ("end", "start", "output"):
+            self.waits.wake((what, task.id))
+        self._free_slot(task)
+
+    def end_unstarted(self, task: Task, end: dict[str, Any]) -> bool:
+        """End a task that no process came of; False if a keeper has its claim after all."""
+        try:
+            is_ours = task.directory.end_unstarted(end)
+        except OSError as exc:
+            # The disk is full: the index and the claim must do.
+            log.error("end_not_written", taskId=task.record.task_id, reason=str(exc))
+            is_ours = True
+        if is_ours or end["cause"] == "spawn_error":
+            self.on_ended(task, end, b"")
+        return is_ours
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    async def wait_inline(self, task: Task, budget_secs: float) -> None:
+        """Wait for the end within the call's budget; what outlives it is promoted.
+
+        One that has a slot is waited for until it runs, so that its task id can be told.
+        Cancelling promotes too: the call is gone, the job is not.
+        """
+        try:
+            await self.wait_ended(task, budget_secs)
+        finally:
+            if not task.is_ended:
+                self._promote(task)
+        if task.is_launching:
+            await self.waits.until(
+                ("start", task.id), lambda: None if task.is_launching else True, START_SECS
+            )
+
+    async def wait_ended(self, task: Task, timeout_secs: float) -> None:
+        """Wait for the end, `timeout_secs` at most."""
+        await self.waits.until(
+            ("end", task.id), lambda: True if task.is_ended else None, timeout_secs
+        )
+
+    def _promote(self, task: Task) -> None:
+        if not task.record.promoted:
+            task.change(promoted=True)
+            task.plan = None  # it has left the session
+            self._index.put(task.record)
+
+    # -- out ---------------------------------------------------------------------------------------
+
+    async def forget(self, task: Task) -> None:
+        """Drop an ended task and its files. Raises InvalidState, Overloaded."""
+        record = task.record
+        if not task.is_ended:
+            raise InvalidState(f"{record.task_id} has not ended", state=record.status)
+        try:
+            await self._ledger.add(
+                Tomb(id=record.id, ended_at=record.ended_at, status=record.status)
+            )
+        except StoreUnavailable as exc:
+            raise Overloaded("the store does not take writes", "store") from exc
+        self.catalog.retire(task)
+        self._index.forget(record)
+        try:
+            task.directory.remove()
+        except OSError as exc:
+            log.warning("task_files_left", taskId=record.task_id, reason=str(exc))
+
+    def stop(self) -> None:
+        """Start nothing more and answer all who wait with how things stand. Jobs run on."""
+        self.is_stopping = True
+        self.waits.stop()
+
+
+def record_of(spec: Spec) -> TaskRecord:
+    """The first record of a task, as its spec has it."""
+    return TaskRecord(
+        id=spec.id,
+        caller=spec.caller,
+        kind=spec.kind,
+        title=spec.title,
+        order=spec.order,
+        created_at=spec.created_at,
+        split=spec.split,
+        session=spec.session,
+        deadline_secs=spec.deadline_secs,
+    )
+
+
+def _claim_of(task: Task) -> str | None:
+    """The claim on the task's directory; of a directory that is gone, one that nobody holds."""
+    try:
+        return task.directory.read_claim()
+    except FileNotFoundError:
+        return ""

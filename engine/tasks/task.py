@@ -1,0 +1,68 @@
+"""The live handle of one task: its record, and the job while there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from engine.jobs.directory import Spec, TaskDirectory
+from engine.jobs.executor import RunningJob
+from engine.jobs.shellstate import CallPlan
+from engine.model import NEXT, TaskRecord
+
+
+class Task:
+    """`record` is immutable and swapped; whoever swaps it wakes those who wait."""
+
+    __slots__ = ("directory", "is_launching", "job", "plan", "record", "spec", "told")
+
+    def __init__(
+        self, record: TaskRecord, directory: TaskDirectory, spec: Spec | None = None
+    ) -> None:
+        self.record = record
+        self.directory = directory
+        self.spec = spec  # until the job is started; None also for one read back
+        self.plan: CallPlan | None = None  # while its shell may commit a state
+        self.job: RunningJob | None = None  # until nobody of it is left
+        self.is_launching = False  # off the queue, not yet known to run
+        # Caller -> for each output file, the offset up to which a reply has shown it.
+        self.told: dict[str, tuple[int, ...]] = {}
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def is_ended(self) -> bool:
+        return self.record.status.is_final
+
+    def change(self, **changes: Any) -> None:
+        """Swap in a record with `changes`. A step that `NEXT` lacks is a bug of ours."""
+        status = changes.get("status", self.record.status)
+        if status != self.record.status and status not in NEXT[self.record.status]:
+            raise AssertionError(f"{self.record.status} -> {status}")
+        self.record = msgspec.structs.replace(self.record, **changes)
+
+
+class Listener:
+    """Passes a job's news on to the supervisor, with the task that they are about."""
+
+    def __init__(
+        self,
+        task: Task,
+        started: Callable[[Task, dict[str, Any]], None],
+        grew: Callable[[Task, dict[str, Any]], None],
+        ended: Callable[[Task, dict[str, Any], bytes], None],
+    ) -> None:
+        self._task, self._started, self._grew, self._ended = task, started, grew, ended
+
+    def on_started(self, news: dict[str, Any]) -> None:
+        self._started(self._task, news)
+
+    def on_grew(self, news: dict[str, Any]) -> None:
+        self._grew(self._task, news)
+
+    def on_ended(self, record: dict[str, Any], state: bytes) -> None:
+        self._ended(self._task, record, state)
