@@ -73,6 +73,9 @@ def _parse(name: str, text: str) -> Any:
 
 
 def _convert(values: dict[str, Any], source: str) -> Settings:
+    for name in values:
+        if name not in Settings.__struct_fields__:
+            raise BadSetting(f"{source}: there is no setting {name!r}")
     try:
         settings = msgspec.convert(values, Settings)
     except msgspec.ValidationError as exc:

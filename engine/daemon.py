@@ -11,19 +11,21 @@ import fcntl
 import os
 import resource
 import signal
+import sqlite3
 import stat
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 import trio
 
+from engine import PROTOCOL, VERSION
 from engine.config import BadSetting, Home, Settings, load_settings
 from engine.jobs.local import LocalExecutor
-from engine.model import PROTOCOL, VERSION, rfc3339
+from engine.model import as_text, rfc3339
 from engine.server.dispatcher import Dispatcher
 from engine.server.doors import Doors
 from engine.server.frontdoor import FrontDoor, Pages
@@ -31,6 +33,7 @@ from engine.server.listeners import (
     CannotListen,
     open_tcp,
     open_unix,
+    parse_listen,
     remove_socket,
     tcp_port,
     tcp_url,
@@ -51,6 +54,7 @@ from engine.tasks.waits import Waits
 HOME_TAKEN: Final = 3  # exit code: another engine has this home
 REFUSED: Final = 1  # exit code: it cannot start here
 BAD_SETTING: Final = 2  # exit code
+MIN_DESCRIPTORS: Final = 256  # of engine and keeper each: under it they would fail in mid-work
 CANCEL_GRACE_SECS: Final = 5.0  # for the jobs when the engine is told to end them too
 
 log = structlog.get_logger()
@@ -84,6 +88,7 @@ def run(
         lock_fd = lock_home(place)  # held as long as this process lives
         flags = {"listen": listen, "slots": slots, "log_format": log_format}
         wanted = load_settings(place.path, dict(settings or {}), flags)
+        check_listen(wanted)
         configure_logging(wanted.log_format)
         trio.run(serve, place, wanted, umask, notify_fd)
         os.close(lock_fd)
@@ -101,6 +106,8 @@ def run(
 
 def prepare_home(home: Home) -> None:
     """Make the home and its folders, closed to everybody else. Raises CannotStart."""
+    if as_text(str(home.path)) != str(home.path):
+        raise CannotStart(f"the home's path is no UTF-8: {as_text(str(home.path))}")
     try:
         home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = home.path.stat()
@@ -120,7 +127,10 @@ def lock_home(home: Home) -> int:
     The kernel lets go of it when this process ends, however it ends: a file that is merely there
     blocks nobody.
     """
-    fd = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fd = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        raise CannotStart(f"cannot open {home.lock}: {exc.strerror}") from exc
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -134,12 +144,25 @@ def lock_home(home: Home) -> int:
     return fd
 
 
+def check_listen(settings: Settings) -> None:
+    """Raise BadSetting for an address that is none, or not one to listen on."""
+    if settings.listen is None:
+        return
+    try:
+        parse_listen(settings.listen)
+    except CannotListen as exc:
+        raise BadSetting(str(exc)) from exc
+
+
 def configure_logging(log_format: str) -> None:
     """The engine's own log, to standard error: for people, or a JSON object a line."""
     is_json = log_format == "json"
     renderer: Any = structlog.processors.JSONRenderer()
     if not is_json:
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        # Plain: the other formatter shows the values of locals, and what callers gave us is there.
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -155,8 +178,15 @@ def configure_logging(log_format: str) -> None:
 
 
 def raise_descriptor_limit() -> None:
-    """Let the engine itself have as many descriptors as it may: every wait and job holds some."""
+    """Let the engine itself have as many descriptors as it may: every wait and job holds some.
+
+    Raises CannotStart.
+    """
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < MIN_DESCRIPTORS:
+        raise CannotStart(
+            f"{hard} descriptors are too few (ulimit -Hn): it takes {MIN_DESCRIPTORS}"
+        )
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
@@ -183,20 +213,26 @@ async def serve(
 ) -> None:
     """Serve in `home`, which the caller has locked, until a signal or `shutdown` ends it.
 
-    Starts with the TCP listener's URL. Raises CannotListen, BadTokenFile.
+    Starts with the TCP listener's URL. Raises CannotListen, BadTokenFile, CannotStart.
     """
     with ExitStack() as stack:
-        human = None if settings.human_token_file is None else Path(settings.human_token_file)
-        tokens = load_or_make_tokens(home.path, human)
-        waits, stop = Waits(), Stop()
-        index = Index(home.index, lambda: waits.wake("tasks"))
-        stack.callback(index.close)
-        ledger = Ledger(home.record)
-        stack.callback(ledger.close)
-        # Before the limit is raised: the jobs get the user's.
-        executor = LocalExecutor(home.keepers, home.keepers_log, umask=umask)
-        stack.callback(executor.close)
-        raise_descriptor_limit()
+        waits, stop, started_at = Waits(), Stop(), now_ms()
+        try:
+            human = None if settings.human_token_file is None else Path(settings.human_token_file)
+            tokens = load_or_make_tokens(home.path, human)
+            has_past = next(os.scandir(home.tasks), None) is not None
+            index = Index(home.index, lambda: waits.wake("tasks"), has_past=has_past)
+            stack.callback(index.close)
+            ledger = Ledger(home.record)
+            stack.callback(ledger.close)
+            # Before the limit is raised: the jobs get the user's.
+            executor = LocalExecutor(home.keepers, home.keepers_log, umask=umask)
+            stack.callback(executor.close)
+            raise_descriptor_limit()
+            listeners = _open_listeners(home, settings, stack)
+            _write_facts(home, tokens, listeners.tcp, started_at)
+        except (OSError, sqlite3.Error) as exc:
+            raise CannotStart(f"cannot use {home.path} as home: {exc}") from exc
         async with trio.open_nursery() as store_nursery:
             await store_nursery.start(index.serve)
             await store_nursery.start(ledger.serve)
@@ -223,23 +259,50 @@ async def serve(
                     index=index,
                     ledger=ledger,
                     waits=waits,
-                    started_at=now_ms(),
+                    started_at=started_at,
                     fingerprint=fingerprint(),
                     stop=stop,
                     ready=trio.Event(),
                 )
                 await _serve_clients(
-                    home, services, tokens, stop, job_nursery, notify_fd, task_status
+                    home, services, tokens, listeners, stop, job_nursery, notify_fd, task_status
                 )
                 job_nursery.cancel_scope.cancel()  # the engine's eyes on the jobs, not the jobs
             store_nursery.cancel_scope.cancel()
     log.info("engine_stopped", mode=stop.mode)
 
 
+class _Listeners(NamedTuple):
+    unix: trio.SocketListener
+    tcp: trio.SocketListener
+
+
+def _open_listeners(home: Home, settings: Settings, stack: ExitStack) -> _Listeners:
+    """Both listeners, which the front door closes, or else `stack`. Raises CannotListen."""
+    tcp = open_tcp(home.path, settings.listen)
+    stack.callback(tcp.socket.close)
+    unix = open_unix(home.path)
+    stack.callback(unix.socket.close)
+    return _Listeners(unix=unix, tcp=tcp)
+
+
+def _write_facts(home: Home, tokens: Tokens, tcp: trio.SocketListener, started_at: int) -> None:
+    write_facts(
+        home.path,
+        tokens,
+        url=tcp_url(tcp),
+        socket=str(home.socket),
+        pid=os.getpid(),
+        version=VERSION,
+        started_at=rfc3339(started_at),
+    )
+
+
 async def _serve_clients(
     home: Home,
     services: Services,
     tokens: Tokens,
+    sockets: _Listeners,
     stop: Stop,
     job_nursery: trio.Nursery,
     notify_fd: int | None,
@@ -247,26 +310,16 @@ async def _serve_clients(
 ) -> None:
     """Open the doors, give earlier tasks their place, and serve until the end has begun."""
     settings = services.settings
-    tcp = open_tcp(home.path, settings.listen)
-    port, url = tcp_port(tcp), tcp_url(tcp)
+    port, url = tcp_port(sockets.tcp), tcp_url(sockets.tcp)
     hosts, origins = frozenset(settings.allowed_hosts), frozenset(settings.allowed_origins)
     listeners = [
         (
             listener,
             Doors(tokens=tokens, port=own_port, own_port=port, hosts=hosts, origins=origins),
         )
-        for listener, own_port in ((open_unix(home.path), None), (tcp, port))
+        for listener, own_port in ((sockets.unix, None), (sockets.tcp, port))
     ]
     started_at = rfc3339(services.started_at)
-    write_facts(
-        home.path,
-        tokens,
-        url=url,
-        socket=str(home.socket),
-        pid=os.getpid(),
-        version=VERSION,
-        started_at=started_at,
-    )
     door = FrontDoor(
         Dispatcher(
             make_methods(services),
@@ -304,12 +357,14 @@ async def _serve_clients(
             ended=found.ended,
             queued=found.queued,
             aside=found.aside,
+            gone=found.gone,
         )
         _notify(notify_fd)
         task_status.started(url)
         await stop.event.wait()
         log.info("engine_stopping", mode=stop.mode)
         if stop.mode == "cancel":
+            services.supervisor.start_nothing()
             await services.canceller.cancel_all(None, CANCEL_GRACE_SECS, by="engine")
         services.supervisor.stop()
         close_door.set()

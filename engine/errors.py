@@ -7,9 +7,13 @@ never given to another class. Nothing here knows where an error is raised.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import errno
+from typing import Any, ClassVar, Final
 
 import msgspec
+
+# What the system answers when it has no descriptor or memory left: it may have, a moment later.
+NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 
 
 class ErrorData(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,7 +215,14 @@ class KeyConflict(EngineError):
         return {"kind": self.kind, "key": self.key, **facts}
 
 
+def known_error(exc: Exception) -> EngineError:
+    """What a client is told of `exc`; InternalError where it is a bug of ours."""
+    if isinstance(exc, OSError) and exc.errno in NO_ROOM:
+        return Overloaded("the engine has no descriptor or memory left", "system")
+    return exc if isinstance(exc, EngineError) else InternalError()
+
+
 def to_error_data(exc: Exception) -> ErrorData:
     """Wire form of `exc`. A stranger keeps its text to itself: the log has the traceback."""
-    known = exc if isinstance(exc, EngineError) else InternalError()
+    known = known_error(exc)
     return ErrorData(code=known.code, message=str(known), data=known.data())

@@ -6,14 +6,12 @@ Times are integers, milliseconds since 1970 UTC; `rfc3339` gives their wire form
 from __future__ import annotations
 
 import enum
+import functools
 import signal
-from datetime import UTC, datetime
+import time
 from typing import Final
 
 import msgspec
-
-VERSION: Final = "0.1.0"
-PROTOCOL: Final = 1
 
 
 class Status(enum.StrEnum):
@@ -115,13 +113,23 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def dropped_bytes(self) -> int:
-        return sum(end - start for ranges in self.dropped for start, end in ranges)
+        return sum(self.dropped_in(which) for which in range(len(self.dropped)))
+
+    def dropped_in(self, which: int) -> int:
+        """Bytes that are not kept of one of `files`."""
+        ranges = self.dropped[which] if which < len(self.dropped) else ()
+        return sum(end - start for start, end in ranges)
 
 
 def title_of(command: str) -> str:
     """The first line of `command` that says something, without control characters, cut."""
     first = next((line for line in command.split("\n") if line.strip()), "")
     return "".join(c for c in first.strip() if c.isprintable())[:200]
+
+
+def as_text(name: str) -> str:
+    """A file's name as JSON can carry it: what of it is no UTF-8 becomes U+FFFD."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def signal_name(number: int) -> str:
@@ -136,6 +144,9 @@ def signal_name(number: int) -> str:
 
 def rfc3339(ms: int) -> str:
     """`2026-11-30T12:04:31.208Z` for milliseconds since 1970."""
-    return (
-        datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{ms % 1000:03d}Z"
-    )
+    return f"{_second(ms // 1000)}.{ms % 1000:03d}Z"
+
+
+@functools.lru_cache(maxsize=64)  # a reply tells of three or four times, mostly of one second
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))

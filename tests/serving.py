@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -185,8 +186,13 @@ async def serving(
     door = FrontDoor(dispatcher, pages, max_connections=max_connections)
     tcp, unix = open_tcp(home, "127.0.0.1:0"), open_unix(home)
     port = tcp_port(tcp)
-    own = {"origins": frozenset({"https://allowed.example"}), "tokens": tokens, "own_port": port}
-    listeners = [(tcp, Doors(port=port, **own)), (unix, Doors(port=None, **own))]
+    doors = Doors(
+        tokens=tokens,
+        port=port,
+        own_port=port,
+        origins=frozenset({"https://allowed.example"}),
+    )
+    listeners = [(tcp, doors), (unix, dataclasses.replace(doors, port=None))]
     stop, ended = trio.Event(), trio.Event()
 
     async def serve(*, task_status: trio.TaskStatus[None]) -> None:

@@ -16,7 +16,7 @@ def version_verb(ctx: click.Context, /) -> None:
 
 
 def _version(app: App) -> int:
-    from engine.model import VERSION
+    from engine import VERSION
 
     if app.json:
         from engine.client.wire import to_json

@@ -76,6 +76,7 @@ class App:
         """A connected client. `starts`: start an engine where none runs and nothing forbids it."""
         from engine.client.blocking import Client
         from engine.client.errors import NotReachable
+        from engine.client.link import spot
         from engine.client.places import find_place
 
         home = self.home
@@ -94,6 +95,8 @@ class App:
             if not (may_start and exc.absent):
                 raise
             self._start(client, home)
+        if self.options.get("verbose") and client.place is not None:
+            self.console.say(f"connected to {spot(client.place)} as {self.caller}")
         return client
 
     def _start(self, client: Client, home: str) -> None:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from engine.cli.view import View, cells, safe, terminal_width, wants_colour
+from engine.client.errors import CannotWrite
 
 PIPE_STEP: Final = 4096  # bytes; what a pipe that polls writable takes without blocking (PIPE_BUF)
 ERASE_LINE: Final = b"\r\x1b[2K"
@@ -97,7 +98,16 @@ class Console:
         """Write all of `data`; between pieces, `attend(fd)` waits until `fd` takes more.
 
         `attend` returns when the next piece would not block, and may act on signals meanwhile.
+        Raises BrokenPipeError where nobody reads, `CannotWrite` for any other reason.
         """
+        try:
+            self._write(fd, data, attend)
+        except BrokenPipeError:
+            raise
+        except OSError as exc:
+            raise CannotWrite(f"the output cannot be written: {exc.strerror}") from exc
+
+    def _write(self, fd: int, data: bytes, attend: Callable[[int], None] | None) -> None:
         view = memoryview(data)
         step = PIPE_STEP if attend and not stat.S_ISREG(os.fstat(fd).st_mode) else len(view)
         while view:
@@ -132,6 +142,12 @@ class Console:
             self._to_stderr(ERASE_LINE)
             self._status = ""
 
+    def end_interrupted(self) -> None:
+        """Leave the line on which a terminal has shown `^C`."""
+        self.erase_status()
+        if self.err_is_terminal:
+            self._to_stderr(b"\n")
+
     def _break_line(self) -> None:
         if self._midline and self.err_is_terminal:
             self._to_stderr(b"\n")
@@ -140,7 +156,7 @@ class Console:
     def _to_stderr(self, data: bytes) -> None:
         # Where stderr is closed or nobody reads it, there is nowhere left to say so.
         with contextlib.suppress(OSError):
-            self.write(self.err_fd, data)
+            self._write(self.err_fd, data, None)
 
     def encode(self, text: str) -> bytes:
         return text.encode("utf-8" if self._unicode else "ascii", "backslashreplace")

@@ -10,6 +10,7 @@ import click
 
 from engine.cli import exits
 from engine.cli.app import App
+from engine.cli.console import Console
 from engine.cli.main import Verb, verb
 
 CANCEL_BUDGET: Final = 20.0  # seconds: the grace and what follows it, with room
@@ -65,7 +66,6 @@ def _each(
 
 
 def _cancel(app: App, client: Any, handle: str, force: bool) -> None:
-    from engine.cli import units, words
     from engine.cli.handles import as_param, task_of
     from engine.client.wire import to_json
 
@@ -75,22 +75,28 @@ def _cancel(app: App, client: Any, handle: str, force: bool) -> None:
         app.console.line(to_json(reply))
         return
     console = app.console
-    if reply["outcome"] == "already_finished":
-        row = task_of(app, client, handle)
-        ended = units.clock(row["endedAt"], console.now(), None)[:-4] if row.get("endedAt") else ""
-        console.say(f"{handle} had already {_had(row)}" + (f" at {ended}" if ended else ""))
-        return
     count = len(reply.get("signalled") or ())
-    noun = "process" if count == 1 else "processes"
-    console.say(f"{words.handle({'taskId': handle})} cancelled, {count} {noun}")
+    processes = f"{count} {'process' if count == 1 else 'processes'}"
+    if reply["outcome"] == "already_finished":
+        line = _had_ended(task_of(app, client, handle), console)
+        console.say(line + (f"; {processes} that it left behind ended" if count else ""))
+    else:
+        console.say(f"{handle} cancelled, {processes}")
     for survivor in reply.get("survivors") or ():
         console.say(f"{handle}: process {_pid(survivor)} is still there", always=True)
 
 
-def _had(row: dict[str, Any]) -> str:
+def _had_ended(row: dict[str, Any], console: Console) -> str:
+    """`t8f3kq2 had already succeeded at 12:02:11`."""
+    from engine.cli import units, words
+
     verbs = {"lost": "been lost", "cancelled": "been cancelled", "timed_out": "timed out"}
     status = str(row["status"])
-    return verbs.get(status, "been " + status if status in ("skipped", "denied") else status)
+    done = verbs.get(status, f"been {status}" if status in ("skipped", "denied") else status)
+    line = f"{words.handle(row)} had already {done}"
+    if not row.get("endedAt"):
+        return line
+    return f"{line} at {units.clock(row['endedAt'], console.now(), None)[:-4]}"
 
 
 def _pid(survivor: Any) -> Any:

@@ -133,6 +133,12 @@ def verb(function: Callable[..., int], ctx: click.Context, **arguments: Any) -> 
     app = make_app(ctx)
     try:
         code = function(app, **arguments)
+    except KeyboardInterrupt:  # caught here, like the next: click would write and exit 1
+        app.console.end_interrupted()
+        code = exits.INTERRUPTED
+    except BrokenPipeError:
+        _silence_stdout()
+        code = exits.BROKEN_PIPE
     finally:
         app.console.erase_status()
         app.close()
@@ -188,9 +194,6 @@ def run(given: list[str], environ: dict[str, str]) -> int:
         return exits.OURS if ours else exits.USAGE
     except (KeyboardInterrupt, click.Abort):
         return exits.INTERRUPTED
-    except BrokenPipeError:
-        _silence_stdout()
-        return exits.BROKEN_PIPE
     except Exception as exc:
         from engine.client.errors import ClientError
 
@@ -249,7 +252,7 @@ def report_error(app: App, exc: ClientError) -> int:
         _report(app, exc.kind, exc.lines)
         unreadable = isinstance(exc, errors.TokenUnreadable)
         code = exits.NOT_ALLOWED if unreadable else exits.NOT_REACHABLE
-        if isinstance(exc, errors.AmbiguousHandle):
+        if isinstance(exc, errors.AmbiguousHandle | errors.CannotWrite):
             code = exits.REFUSED
     return exits.OURS if app.as_job else code
 

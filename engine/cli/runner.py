@@ -17,6 +17,7 @@ from engine.client.wire import to_json
 SHORT: Final = 0.25  # seconds: a call that ends within it comes in one answer, output and all
 INLINE_BYTES: Final = 65_536  # output that this one answer may carry
 QUIET: Final = 5.0  # seconds without output until the status line comes
+PATIENT: Final = 1.0  # seconds in the queue until it is worth a line
 LONG: Final = 20.0  # seconds after which the way out is named
 TICK: Final = 1.0  # seconds between two looks of the status line
 ROWS_HOLD: Final = 55.0  # seconds that the engine holds list_tasks
@@ -39,10 +40,11 @@ class Runner:
         self._app = app
         self._method, self._params, self._options = method, params, options
         # A session's state is kept only by a call that ends within its own budget, and
-        # on_disconnect ends with its reply: these calls stay, and a repeat tells the handle.
-        cancels = options["on_disconnect"] == "cancel"
-        self._stays = bool(params.get("session")) or cancels or app.json
-        self._cancels_on_hangup = cancels
+        # on_disconnect ends with its reply: these calls stay for as long as they may.
+        self._cancels = options["on_disconnect"] == "cancel"
+        self._stays = bool(params.get("session")) or self._cancels or app.json
+        # A repeat under the key tells the handle meanwhile, so that output can be shown.
+        self._repeats = self._cancels and not app.json
         self._streams = ("stdout", "stderr") if params["streams"] == "split" else ("output",)
         self._began = app.console.clock()
         self._handle: dict[str, str] = {}  # taskId or kickoffId, when known
@@ -53,6 +55,7 @@ class Runner:
         self._wants_cancel = False
         self._leaving: int | None = None  # exit code, once the handle is known
         self._signalled: int | None = None
+        self._queued: tuple[float, str] | None = None  # when to say so, and what
         self._told: set[str] = set()
 
     def run(self) -> int:
@@ -60,7 +63,7 @@ class Runner:
         if self._options["detach"]:
             return self._detach()
         numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT]
-        if self._cancels_on_hangup:
+        if self._cancels:
             numbers.append(signal.SIGHUP)
         with Signals(*numbers) as signals:
             self._signals = signals
@@ -138,7 +141,7 @@ class Runner:
             self._reached(reply["taskId"], waits=is_start or not self._start)
         else:
             self._know("kickoffId", reply["kickoffId"])
-            self._say_once("queued", words.waiting(reply))
+            self._queued = (self._app.console.clock() + PATIENT, words.waiting(reply))
             if is_start or self._row is None:
                 self._watch_kickoff()
 
@@ -156,6 +159,7 @@ class Runner:
             follower.writer.write(stream, data, final=True)
 
     def _reached(self, task_id: str, *, waits: bool) -> None:
+        self._queued = None
         self._know("taskId", task_id)
         if self._follower.task_id is None:
             self._follower.read(task_id, () if self._app.json else self._streams)
@@ -251,19 +255,28 @@ class Runner:
 
     # What time brings.
 
+    @property
+    def _wants_handle(self) -> bool:
+        return self._repeats and not self._handle and self._start is not None
+
     def _next_moment(self) -> float | None:
         """When to look up although nothing came; None where only news count."""
         now = self._app.console.clock()
-        if self._stays and not self._handle and self._peek is None and self._start is not None:
+        if self._wants_handle and self._peek is None:
             return self._began + SHORT
+        if self._queued is not None:
+            return self._queued[0]
         if self._handle and self._app.console.shows_status:
             return now + TICK
         return None
 
     def _tick(self) -> None:
         now = self._app.console.clock()
-        if self._stays and not self._handle and now >= self._began + SHORT:
+        if self._wants_handle and now >= self._began + SHORT:
             self._ask_handle()
+        if self._queued is not None and now >= self._queued[0]:
+            self._say_once("queued", self._queued[1])
+            self._queued = None
         name = self._follower.task_id
         if name is None or not self._app.console.shows_status or self._app.json:
             return
@@ -278,7 +291,9 @@ class Runner:
         view = self._app.console.error_view()
         running = units.duration(int(now - self._began) * 1000)
         quiet = units.duration(int(now - self._follower.last_output) * 1000)
-        parts = [f"{name}  running {running}", f"last output {quiet} ago", "Ctrl-C cancels"]
+        has_output = self._follower.last_output > self._began
+        output = f"last output {quiet} ago" if has_output else "no output yet"
+        parts = [f"{name}  running {running}", output, "Ctrl-C cancels"]
         text = view.cut(f" {view.dot} ".join(parts), (view.width or 80) - 3)
         return f"{view.glyph('running')} {text}"
 

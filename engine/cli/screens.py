@@ -179,7 +179,9 @@ def live_block(rows: list[Row], view: View, height: int) -> list[str]:
     lines = [live_row(row, view) for row in shown]
     if len(shown) < len(rows):
         lines.append(f"  +{len(rows) - len(shown)} more")
-    foot = f"{ended} of {len(rows)} ended {view.dot} Ctrl-C stops waiting, the tasks go on"
+    foot = f"{ended} of {len(rows)} ended"
+    if ended < len(rows):
+        foot += f" {view.dot} Ctrl-C stops waiting, the tasks go on"
     return [*lines, view.paint(view.cut(foot, view.width or 80), "dim")]
 
 
@@ -216,7 +218,11 @@ def _facts(row: Row, view: View) -> list[tuple[str, list[str]]]:
         facts.append(("cwd", [safe(tilde(row["cwd"]))]))
     facts.append(("created", _times(row, view)))
     cpu = row.get("cpuMs")
-    counts = f"errors {row.get('errorLines') or 0}  warnings {row.get('warningLines') or 0}"
+    errors, warnings = (
+        view.dash if (count := row.get(name)) is None else f"{count:,}"
+        for name in ("errorLines", "warningLines")
+    )
+    counts = f"errors {errors}  warnings {warnings}"
     output = f"output {units.size(row.get('outputBytes') or 0)}"
     facts.append(("cpu", [view.dash if cpu is None else units.duration(cpu), output, counts]))
     if row.get("droppedBytes"):

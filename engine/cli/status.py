@@ -88,5 +88,5 @@ def _stopped(info: dict[str, Any], cancel: bool) -> str:
     running = info.get("running") or 0
     if not running:
         return "stopped"
-    noun = "job" if running == 1 else "jobs"
-    return f"stopped; {running} {noun} {'cancelled' if cancel else 'run on'}"
+    noun, go_on = ("job", "runs on") if running == 1 else ("jobs", "run on")
+    return f"stopped; {running} {noun} {'cancelled' if cancel else go_on}"

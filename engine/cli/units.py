@@ -12,10 +12,12 @@ SIZES: Final = ("KiB", "MiB", "GiB", "TiB")
 
 
 def duration(milliseconds: int) -> str:
-    """`0.4s 3s 14s 2m11s 3h04m 2d05h`: two units at most, nothing rounded up."""
-    seconds = max(0, milliseconds) // 1000
+    """`7ms 0.4s 3s 14s 2m11s 3h04m 2d05h`: two units at most, nothing rounded up."""
+    if milliseconds < 100:
+        return f"{max(0, milliseconds)}ms"
+    seconds = milliseconds // 1000
     if seconds < 10:
-        tenths = max(0, milliseconds) // 100
+        tenths = milliseconds // 100
         return f"{tenths // 10}s" if tenths % 10 == 0 else f"{tenths / 10:.1f}s"
     if seconds < MINUTE:
         return f"{seconds}s"
@@ -80,7 +82,10 @@ def parse_span(text: str) -> float:
     """Seconds in `90`, `90s`, `10m`, `2h` or `3d`. Raises ValueError."""
     units = {"s": 1, "m": MINUTE, "h": HOUR, "d": DAY}
     factor = units.get(text[-1:], 0)
-    seconds = float(text[:-1]) * factor if factor else float(text)
+    try:
+        seconds = float(text[:-1]) * factor if factor else float(text)
+    except ValueError:
+        seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise ValueError(text)
+        raise ValueError(f"{text!r} is no span of time")
     return seconds

@@ -14,6 +14,7 @@ from engine.cli.main import Verb, verb
 HOLD: Final = 20.0  # seconds that the engine holds a wait
 LIVE_HOLD: Final = 2.0  # seconds, where a screen shows how things stand meanwhile
 TICK: Final = 1.0  # seconds between two looks of a screen
+REDRAW: Final = 0.25  # seconds at least from one drawing to the next
 
 
 @click.command(
@@ -52,6 +53,8 @@ class Waiter:
         self._until = until
         self._rows: dict[str, dict[str, Any]] = {}
         self._records: dict[str, dict[str, Any]] = {}
+        self._drawn = 0.0  # when the screen was drawn last
+        self._is_stale = False  # whether it has to be drawn again
         self._live = app.console.is_live and not app.json
         self._block = Block(app.console) if self._live and len(handles) > 1 else None
 
@@ -77,7 +80,7 @@ class Waiter:
             ask(handle)
         self._show()
         while asked:
-            got = client.next_answer(time.monotonic() + TICK if self._live else None)
+            got = client.next_answer(self._next_look())
             if got is not None:
                 handle = asked.pop(got[0].id)
                 self._app.subject = handle
@@ -86,7 +89,13 @@ class Waiter:
                 self._take(handle, got[1].result)
                 if handle not in self._records and not self._is_over():
                     ask(handle)
-            self._show()
+            self._show(last=not asked)
+
+    def _next_look(self) -> float | None:
+        """When to draw again although nothing came; None where there is no screen."""
+        if not self._live:
+            return None
+        return self._drawn + (REDRAW if self._is_stale else TICK)
 
     def _is_over(self) -> bool:
         return self._until is not None and time.monotonic() >= self._until
@@ -115,18 +124,24 @@ class Waiter:
             for line in screens.one_wait(row, record, console.view()):
                 console.line(line)
 
-    def _show(self) -> None:
-        """Draw how things stand, where there is a screen for it."""
+    def _show(self, last: bool = False) -> None:
+        """Draw how things stand, where there is a screen for it; not too often."""
         from engine.cli import screens
         from engine.cli.console import rows
 
-        console = self._app.console
+        if not self._live:
+            return
+        console, now = self._app.console, time.monotonic()
+        self._is_stale = not last and now - self._drawn < REDRAW
+        if self._is_stale:
+            return
+        self._drawn = now
         if self._block is not None:
             height = max(2, rows(console.out_fd) - 2)
             console.erase_status()
             current = [self._rows[h] for h in self._handles]
             self._block.draw(screens.live_block(current, console.view(), height))
-        elif self._live and not self._records:
+        elif self._rows[self._handles[0]]["status"] not in exits.ENDED:
             view = console.error_view()
             row = self._rows[self._handles[0]]
             foot = f" {view.dot} Ctrl-C stops waiting"

@@ -82,3 +82,9 @@ class AmbiguousHandle(ClientError):
     """A shortened handle that fits several tasks, or `@last` where there is none."""
 
     kind = "ambiguous_handle"
+
+
+class CannotWrite(ClientError):
+    """Our own output cannot be written: a full disk, a closed descriptor."""
+
+    kind = "cannot_write"

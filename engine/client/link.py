@@ -116,7 +116,7 @@ class Link:
             if self.fileno() in ready:
                 self._read()
             else:
-                if self._wake is not None:
+                if self._wake is not None and self._wake.fileno() in ready:
                     self._wake.drain()
                 return None
         return self._texts.popleft()

@@ -65,6 +65,10 @@ class Channel:
                 raise ChannelClosed
             self._input += data
 
+    def put_back(self, message: dict[str, Any]) -> None:
+        """Have `message`, received just now and without payload, received again."""
+        self._input[:0] = json.dumps(message).encode() + b"\n"
+
     def _parse(self, end: int) -> tuple[dict[str, Any], int]:
         """The message before `end` and the size of its payload."""
         try:

@@ -16,12 +16,14 @@ import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
+from engine.errors import NO_ROOM
 from engine.keeper import taskfiles
-from engine.model import Kind
+from engine.model import Kind, Survivor
 
 SPEC: Final = "spec.json"
 OUTPUTS: Final = ("output", "stdout", "stderr")
@@ -61,6 +63,38 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: str | None = None  # of what the call asked to run, for `key`
 
 
+class _Trouble(msgspec.Struct, frozen=True):
+    """Why there was nothing to start (errno), or what the code has not caught (type)."""
+
+    message: str
+    errno: int | None = None
+    type: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.errno is None) == (self.type is None):
+            raise ValueError("either errno or type")
+
+
+class _End(msgspec.Struct, frozen=True):
+    """What an `exit` must hold to be one: it lies where a job can write."""
+
+    pid: int
+    cause: Literal["exit", "signal", "spawn_error", "deadline", "cancelled", "lost"]
+    exitCode: int | None
+    signal: int | None
+    error: _Trouble | None
+    startedAt: int | None
+    endedAt: int
+    durationMs: int | None
+    cpuMs: int | None
+    cwd: str
+    survivors: list[Survivor]
+    sizes: list[Annotated[int, Meta(ge=0)]]
+    dropped: list[list[tuple[int, int]]]
+    value: str | None = None  # of code: the repr of its last expression
+    sessionReset: bool = False  # of code: its interpreter is gone
+
+
 class TaskDirectory:
     """The folder of one task below `tasks`."""
 
@@ -70,8 +104,17 @@ class TaskDirectory:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[int]:
-        """A descriptor of the folder, closed afterwards. Raises FileNotFoundError."""
-        fd = os.open(self.path, os.O_DIRECTORY | taskfiles.SAFE_FLAGS)
+        """A descriptor of the folder, closed afterwards.
+
+        Raises FileNotFoundError, also where something else is in its place; OSError where the
+        system has no descriptor left.
+        """
+        try:
+            fd = os.open(self.path, os.O_DIRECTORY | taskfiles.SAFE_FLAGS)
+        except OSError as exc:
+            if exc.errno in NO_ROOM:
+                raise
+            raise FileNotFoundError(exc.errno, os.strerror(exc.errno or 0), self.path) from exc
         try:
             yield fd
         finally:
@@ -91,26 +134,47 @@ class TaskDirectory:
                 os.close(fd)
 
     def read_spec(self) -> Spec | None:
-        """What was asked; None where it was never written whole: then nobody was told of it."""
+        """What was asked; None where it was never written whole: then nobody was told of it.
+
+        Raises OSError where the system has no descriptor left.
+        """
         try:
             with self.opened() as dir_fd:
                 fd = os.open(SPEC, taskfiles.READ_FLAGS, dir_fd=dir_fd)
+                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                    os.close(fd)  # open() below would leave a folder's descriptor open
+                    return None
                 with open(fd, "rb") as file:
-                    if not stat.S_ISREG(os.fstat(fd).st_mode):
-                        return None
                     return msgspec.json.decode(file.read(_SPEC_LIMIT), type=Spec)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+        except OSError as exc:
+            if exc.errno in NO_ROOM:
+                raise
             return None
 
     def read_exit(self) -> dict[str, Any] | None:
-        """The record of the end; None while there is none."""
+        """The record of the end; None while there is none, or where what is there is none."""
         with self.opened() as dir_fd:
-            return taskfiles.read_exit(dir_fd)
+            record = taskfiles.read_exit(dir_fd)
+        try:
+            msgspec.convert(record, _End | None)
+        except msgspec.ValidationError:
+            return None
+        return record
 
     def read_claim(self) -> str | None:
         """Who claimed the job: see `taskfiles.read_claim`."""
         with self.opened() as dir_fd:
             return taskfiles.read_claim(dir_fd)
+
+    def claimed_at(self) -> int | None:
+        """When a keeper claimed the job, and so began it (ms); None where none has."""
+        if not self.read_claim():
+            return None
+        with self.opened() as dir_fd:
+            stat_ = os.stat(taskfiles.CLAIM, dir_fd=dir_fd, follow_symlinks=False)
+        return int(stat_.st_mtime * 1000)
 
     def end_unstarted(self, record: dict[str, Any]) -> bool:
         """Claim the job and write `record` as its end; False if a keeper has claimed it before."""
@@ -168,7 +232,8 @@ class TaskDirectory:
 def make_directory(tasks: Path) -> TaskDirectory:
     """A new, empty task directory under an id that this home has not. Raises OSError."""
     while True:
-        id_ = "".join(secrets.choice(_ALPHABET) for _ in range(_ID_LENGTH))
+        number = secrets.randbits(5 * _ID_LENGTH)
+        id_ = "".join(_ALPHABET[number >> 5 * i & 31] for i in range(_ID_LENGTH))
         try:
             (tasks / id_).mkdir(mode=0o700)
         except FileExistsError:

@@ -31,7 +31,14 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaunchRefused(Exception):
-    """The job did not start and its directory cannot tell why: disk full, no process to be had."""
+    """The job did not start and its directory cannot tell why: disk full, no process to be had.
+
+    `errno`: errno(3) where the system said no, else 0.
+    """
+
+    def __init__(self, text: str, errno: int = 0) -> None:
+        super().__init__(text)
+        self.errno = errno
 
 
 class Outcome(enum.Enum):

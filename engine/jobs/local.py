@@ -24,11 +24,13 @@ from engine.jobs.channel import Channel, ChannelClosed, connect
 from engine.jobs.directory import TaskDirectory
 from engine.jobs.executor import JobListener, LaunchRefused, Order, Outcome
 from engine.keeper import mother, processes
-from engine.keeper.keeper import socket_name
+from engine.keeper.loop import socket_name
 
 MAX_IDLE_KEEPERS: Final = 8  # kept for the next jobs; 1.2 MiB each
 _ANSWER_SECS: Final = 10  # for a keeper's word on cancel and survey; it answers in milliseconds
 _EXIT_SECS: Final = 10  # for a keeper that takes no link any more; its exit takes microseconds
+_BIRTHS: Final = 3  # keepers asked for one job: mother may be killed while she bears one
+_BREAK_SECS: Final = 1  # for a keeper that dropped our link to be gone
 _MOTHER_LIMIT_SECS: Final = 5  # for a mother told to end
 
 log = structlog.get_logger()
@@ -50,8 +52,10 @@ class Mother:
         try:
             log_fd = os.open(self._log_file, flags, 0o600)
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", mother.__file__]
-                + [str(theirs.fileno()), str(self._sockets), str(self.nofile)],
+                [
+                    *(sys.executable, "-I", "-S", mother.__file__),
+                    *(str(theirs.fileno()), str(self._sockets), str(self.nofile)),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log_fd,
                 stderr=log_fd,
@@ -68,22 +72,25 @@ class Mother:
         ours.setblocking(False)
         self._socket = ours
 
-    def bear(self) -> socket.socket:
-        """The control link of a new keeper, at once: the keeper follows. Raises LaunchRefused."""
+    def bear(self, kind: bytes = b"k") -> socket.socket:
+        """The control link of a new keeper, at once: the keeper follows. Raises LaunchRefused.
+
+        `kind`: see `mother`.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             try:
-                self._ask_for_keeper(theirs)
+                self._ask_for_keeper(theirs, kind)
             except BaseException:
                 ours.close()
                 raise
         return ours
 
-    def _ask_for_keeper(self, control: socket.socket) -> None:
+    def _ask_for_keeper(self, control: socket.socket, kind: bytes) -> None:
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [control.fileno()]))
         self._process.send_signal(signal.SIGCONT)  # somebody may have stopped it
         try:
-            self._socket.sendmsg([b"k"], [rights])
+            self._socket.sendmsg([kind], [rights])
         except BlockingIOError as exc:
             raise LaunchRefused("the mother of keepers does not answer") from exc
         except OSError:
@@ -91,7 +98,7 @@ class Mother:
             self._end()
             try:
                 self._start()
-                self._socket.sendmsg([b"k"], [rights])
+                self._socket.sendmsg([kind], [rights])
             except OSError as exc:
                 raise LaunchRefused(f"the mother of keepers does not start: {exc}") from exc
 
@@ -126,7 +133,8 @@ class LocalJob:
         try:
             outcome = await self._watch(listener)
         except ChannelClosed:
-            pass
+            if not self._is_own:  # whoever attaches again then finds it dead, or has waited
+                await self._wait_keeper_dead()
         finally:
             self._is_over = True
             for _word, event, _answer in self._answers:
@@ -163,7 +171,7 @@ class LocalJob:
                 case "absent":
                     return Outcome.ABSENT
                 case "refused":
-                    raise LaunchRefused(message["message"])
+                    raise LaunchRefused(message["message"], message.get("errno", 0))
                 case _:
                     self._answer(message)
 
@@ -196,6 +204,10 @@ class LocalJob:
             if waiting in self._answers:
                 self._answers.remove(waiting)
         return waiting[2][0] if waiting[2] else {}
+
+    async def _wait_keeper_dead(self) -> None:
+        with contextlib.suppress(OSError):
+            await wait_dead(self._directory.read_claim() or "", _BREAK_SECS)
 
     def _wake_keeper(self) -> None:
         """Let the keeper go on, should somebody have stopped it: a job can do that."""
@@ -252,10 +264,11 @@ class LocalExecutor:
                 "stdin": "null" if order.stdin is None else "fd",
                 "session": order.wants_state,
                 "fds": len(fds),
+                "nofile": self._mother.nofile,
             }
-            return LocalJob(await self._hand_over(message, fds), self, is_own=True)
+            return LocalJob(await self._hand_over(message, fds), self, directory, is_own=True)
         except OSError as exc:  # no descriptor or memory to be had
-            raise LaunchRefused(f"no keeper: {exc.strerror}") from exc
+            raise LaunchRefused(f"no keeper: {exc.strerror}", exc.errno or 0) from exc
         finally:
             for fd in fds:
                 os.close(fd)
@@ -272,26 +285,29 @@ class LocalExecutor:
                 raise
             else:
                 return channel
-        channel = Channel(trio.socket.from_stdlib_socket(self._mother.bear()))
-        try:
-            await channel.send(message, fds)
-        except ChannelClosed as exc:
-            reason = await self._last_words(channel)
-            raise LaunchRefused(reason or "the keeper died before it had its job") from exc
-        except BaseException:
-            channel.close()
-            raise
-        return channel
+        for _ in range(_BIRTHS):
+            channel = Channel(trio.socket.from_stdlib_socket(self._mother.bear()))
+            try:
+                await channel.send(message, fds)
+            except ChannelClosed as exc:
+                if refusal := await self._last_words(channel):
+                    raise refusal from exc
+            except BaseException:
+                channel.close()
+                raise
+            else:
+                return channel
+        raise LaunchRefused("keepers die before they have their job")
 
-    async def _last_words(self, channel: Channel) -> str:
+    async def _last_words(self, channel: Channel) -> LaunchRefused | None:
         """Why a keeper that took no message could not be, if it has said so."""
         try:
             message, _payload = await channel.receive()
         except ChannelClosed:
-            return ""
+            return None
         finally:
             channel.close()
-        return str(message.get("message", ""))
+        return LaunchRefused(str(message.get("message", "")), message.get("errno", 0))
 
     async def attach(self, directory: TaskDirectory, claim: str) -> LocalJob | None:
         """See `Executor`. A keeper that is stopped answers when it goes on."""
@@ -310,6 +326,34 @@ class LocalExecutor:
             return None
         return LocalJob(channel, self, directory, is_own=False)
 
+    async def ask_new_keeper(self, kind: bytes, message: dict[str, Any]) -> Channel:
+        """A channel to a new keeper that has been sent `message`. Raises LaunchRefused.
+
+        `message` is completed with what holds for all that this executor starts.
+        """
+        message = {**message, "umask": self._umask, "nofile": self._mother.nofile}
+        try:
+            channel = Channel(trio.socket.from_stdlib_socket(self._mother.bear(kind)))
+        except OSError as exc:
+            raise LaunchRefused(f"no keeper: {exc.strerror}", exc.errno or 0) from exc
+        try:
+            await channel.send(message)
+        except ChannelClosed as exc:
+            refusal = await self._last_words(channel)
+            raise refusal or LaunchRefused("the keeper died") from exc
+        except BaseException:
+            channel.close()
+            raise
+        return channel
+
+    async def connect(self, who: str) -> Channel:
+        """A channel to the keeper of this identity, continued if stopped. Raises ChannelClosed."""
+        if not processes.is_alive(who):
+            raise ChannelClosed
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(who.split(" ")[0]), signal.SIGCONT)
+        return await connect(self._sockets, socket_name(who))
+
     def take_back(self, channel: Channel) -> None:
         """Keep a free keeper for the next job, or let it go."""
         if len(self._idle) < MAX_IDLE_KEEPERS:
@@ -327,6 +371,8 @@ class LocalExecutor:
 
 async def wait_dead(who: str, limit_secs: float) -> bool:
     """Wait until the process with this identity is gone; False if it still is there after that."""
+    if not processes.is_alive(who):
+        return True  # also where it is no identity
     try:
         fd = os.pidfd_open(int(who.split(" ")[0]))
     except ProcessLookupError:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import trio
 
 from engine.keeper import processes
-from engine.keeper.job import send
+from engine.keeper.kept import send
 
 MARK: Final = "ENGINE_TASK_ID"
 KILL_SECS: Final = 5.0  # for the kernel to take away what was sent KILL
@@ -27,7 +27,7 @@ def find(task_id: str) -> list[int]:
 
 
 async def end(task_id: str, grace_secs: float) -> tuple[list[int], list[dict[str, Any]]]:
-    """TERM to them all, after the grace KILL: the pids that got TERM, and who lives all the same."""
+    """TERM to them all, after the grace KILL: who got TERM, and who lives all the same."""
     signalled = find(task_id)
     send(signalled, signal.SIGTERM)
     send(signalled, signal.SIGCONT)

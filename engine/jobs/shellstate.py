@@ -1,7 +1,6 @@
 """The state of a shell session, and what a call's shell reads to start from it.
 
-A session's state is what `session_exit.bash` dumped when the last call ended, kept as bash text
-that restores it. `plan_call` says how the next shell is started, `commit` reads its dump. Pure:
+`plan_call` says how the next shell is started, `commit` reads what it dumped when it ended. Pure:
 nothing is run and no file is touched here.
 """
 
@@ -10,13 +9,16 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from engine.jobs.shelldump import Declaration, Dump, Function, comparable, read_dump, unquote
+from engine.jobs.shelldump import Declaration, Dump, comparable, read_dump, unquote
+from engine.jobs.shellprologue import OUR_WORDS, ShellState, set_posix, write_prologue
 from engine.keeper import shell
+
+__all__ = ["CallPlan", "ShellState", "commit", "decode_state", "encode_state", "plan_call"]
 
 _VERSION: Final = b"engine shell state 1\n"
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -31,37 +33,11 @@ _NOT_CARRIED: Final = frozenset(
     b" BASH_XTRACEFD DIRSTACK EPOCHREALTIME EPOCHSECONDS EUID FUNCNAME GROUPS HISTCMD LINENO"
     b" PIPESTATUS POSIXLY_CORRECT PPID PWD RANDOM SECONDS SHELLOPTS SHLVL SRANDOM UID".split()
 )
-# A new shell has these whether or not it finds them in its environment.
-_SET_AT_START: Final = (
-    b"HOME HOSTNAME HOSTTYPE IFS MACHTYPE OLDPWD OPTERR OPTIND OSTYPE PATH PS4 SHELL TERM".split()
-)
-_OPTIONS_AT_START: Final = frozenset({b"braceexpand", b"hashall", b"interactive-comments"})
 _OPTIONS_NOT_CARRIED: Final = frozenset(
     b"errexit nounset pipefail xtrace noexec verbose onecmd privileged posix".split()
 )
 # Never in the shell's own environment: bash would act on them before the command is reached.
 _KEPT_OUT: Final = frozenset(("_", "BASHOPTS", "BASH_ENV", "POSIXLY_CORRECT", "PWD", "SHELLOPTS"))
-# Functions of these names are defined last: what comes before needs the builtins.
-_OUR_WORDS: Final = frozenset(b"alias builtin command declare eval set shopt umask unset".split())
-
-
-class ShellState(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as its last call left it: each part as the bash text that restores it."""
-
-    directory: bytes  # as `pwd` says it, symbolic links and all
-    umask: bytes  # octal
-    options: tuple[bytes, ...]  # of `set -o`, those that carry over
-    shell_options: tuple[bytes, ...]  # of `shopt`
-    posix: bytes | None  # the command that sets POSIXLY_CORRECT
-    aliases: bytes
-    variables: dict[bytes, bytes]
-    functions: tuple[Function, ...]
-    foreign: tuple[tuple[str, str], ...]  # of the environment, what is no shell variable; and SHLVL
-    digest: bytes  # of the dump that this was read from
-
-    @property
-    def cwd(self) -> str:
-        return os.fsdecode(self.directory)
 
 
 class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +48,7 @@ class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
     prologue: bytes  # at descriptor shell.FD_PROLOGUE
     prior: ShellState | None
     put_in: dict[bytes, bytes]  # variables of this call alone
-    foreign: tuple[tuple[str, str], ...]
+    foreign: tuple[tuple[bytes, bytes], ...]  # see ShellState
 
 
 def plan_call(
@@ -96,17 +72,19 @@ def plan_call(
     start = {n: v for n, v in base.items() if not n.startswith("ENGINE_")} if state is None else {}
     known = start if state is None else {os.fsdecode(name) for name in state.variables}
     put_in = {n: v for n, v in defaults.items() if n not in known} | dict(env)
-    foreign = tuple(p for p in start.items() if _is_foreign(p[0])) if not state else state.foreign
     if state is None:
         given, declared = start | put_in, {}
+        foreign = tuple(_encode({n: v for n, v in start.items() if _is_foreign(n)}).items())
     else:
-        given = dict(state.foreign) | {n: v for n, v in put_in.items() if not _is_variable(n)}
+        foreign = state.foreign
+        given = {os.fsdecode(n): os.fsdecode(v) for n, v in foreign}
+        given |= {n: v for n, v in put_in.items() if not _is_variable(n)}
         declared = {n: v for n, v in put_in.items() if _is_variable(n)}
     late = {n: v for n, v in (start | put_in).items() if n in ("BASH_ENV", "POSIXLY_CORRECT")}
     return CallPlan(
         argv=shell.argv(session=session),
         environ={n: v for n, v in given.items() if _may_pass(n)} | dict(identity),
-        prologue=_prologue(state, command, _encode(declared | late), session=session),
+        prologue=write_prologue(state, command, _encode(declared | late), session=session),
         prior=state,
         put_in=_encode({n: v for n, v in put_in.items() if _is_variable(n)}),
         foreign=foreign,
@@ -206,86 +184,10 @@ def _posix(plan: CallPlan, dump: Dump) -> bytes | None:
         return plan.prior.posix if plan.prior is not None else None
     declaration = dump.variables.get(name)
     is_exported = declaration is not None and b"x" in declaration.flags
-    return _set_posix(value, is_exported=is_exported)
+    return set_posix(value, is_exported=is_exported)
 
 
 # -- starting ----------------------------------------------------------------------------------
-
-
-def _prologue(
-    state: ShellState | None, command: bytes, declared: dict[bytes, bytes], *, session: bool
-) -> bytes:
-    """What the shell evaluates before the command. It begins in posix mode, without functions."""
-    lines = [b"trap %s EXIT" % _quote(shell.EXIT_TRAP.encode())] if session else []
-    # Leaving posix mode leaves this one on.
-    lines += [b"set +o posix;shopt -u inherit_errexit"]
-    lines += [b"BASH_EXECUTION_STRING=" + _quote(command)]
-    functions: list[Function] = []
-    posix = b""
-    if state is not None:
-        lines += _restoring(state, declared)
-        functions = [each for each in state.functions if each.name in _OUR_WORDS]
-        posix = state.posix or b""
-    if (value := declared.pop(b"POSIXLY_CORRECT", None)) is not None:
-        posix = _set_posix(value, is_exported=True)
-    lines += [b"declare -x %s=%s" % (name, _quote(value)) for name, value in declared.items()]
-    lines += _last_steps(state, functions, posix, session=session)
-    return b"\n".join(lines)
-
-
-def _restoring(state: ShellState, declared: dict[bytes, bytes]) -> Iterable[bytes]:
-    """The state but for what would change how the rest of it is read."""
-    shown = [name for name in state.shell_options if name != b"expand_aliases"]
-    yield b"[[ $BASHOPTS == %s ]]||{ shopt -u ${BASHOPTS//:/ };shopt -s %s; }" % (
-        b":".join(shown),
-        b" ".join(shown),
-    )
-    if absent := [name for name in _SET_AT_START if name not in state.variables]:
-        yield b"unset -v " + b" ".join(absent)
-    for name, text in state.variables.items():
-        if name not in declared:
-            yield text
-    yield b"umask " + state.umask
-    yield state.aliases
-    for function in state.functions:
-        if function.name not in _OUR_WORDS:
-            # Each by itself: one that bash printed wrongly does not take the others with it.
-            yield b"eval " + _quote(function.definition)
-            if function.flags:
-                yield b"declare -f%s %s" % (function.flags, function.name)
-
-
-def _last_steps(
-    state: ShellState | None, functions: list[Function], posix: bytes, *, session: bool
-) -> Iterable[bytes]:
-    """One group, parsed before its first command runs: then aliases and functions may come."""
-    yield b"{"
-    if session if state is None else b"expand_aliases" in state.shell_options:
-        yield b"shopt -s expand_aliases"
-    if state is not None:
-        options = frozenset(state.options)
-        steps = [b"-o " + name for name in sorted(options - _OPTIONS_AT_START)]
-        steps += [b"+o " + name for name in sorted(_OPTIONS_AT_START - options)]
-        if steps:
-            yield b"set " + b" ".join(steps)
-    names = {function.name for function in functions}
-    for function in functions:
-        yield function.definition
-    for function in functions:
-        if function.flags and (word := _builtin(b"declare", names)):
-            yield b"%s -f%s %s" % (word, function.flags, function.name)
-    if posix:
-        yield posix
-    elif b"eval" in names:
-        # In posix mode the builtin wins; the text then begins by leaving it. See shell.py.
-        yield b"POSIXLY_CORRECT=' set +o posix;'"
-    yield b"[[ 1 ]]\n}"
-
-
-def _builtin(name: bytes, functions: set[bytes]) -> bytes | None:
-    """How to say `name` so that none of `functions` takes it; None: there is no way."""
-    ways = ((name, name), (b"builtin", b"builtin " + name), (b"command", b"command " + name))
-    return next((way for word, way in ways if word not in functions), None)
 
 
 def _is_variable(name: str) -> bool:
@@ -303,19 +205,9 @@ def _may_pass(name: str) -> bool:
     """Whether bash may find it in its environment; functions that hide our words may not."""
     function = _EXPORTED_FUNCTION.fullmatch(name)
     if function is not None:
-        return os.fsencode(function[1]) not in _OUR_WORDS
+        return os.fsencode(function[1]) not in OUR_WORDS
     return name not in _KEPT_OUT
-
-
-def _set_posix(value: bytes, *, is_exported: bool) -> bytes:
-    """The commands for it; `export` comes when no function can take its place any more."""
-    text = b"POSIXLY_CORRECT=" + _quote(value)
-    return text + b"\nexport POSIXLY_CORRECT" if is_exported else text
 
 
 def _encode(env: Mapping[str, str]) -> dict[bytes, bytes]:
     return {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
-
-
-def _quote(text: bytes) -> bytes:
-    return b"'" + text.replace(b"'", b"'\\''") + b"'"

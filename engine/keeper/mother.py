@@ -2,9 +2,9 @@
 
 Forking a small process takes a millisecond, starting an interpreter twenty. Run as a program:
 `mother.py SOCKET_FD SOCKETS_DIR NOFILE`. A message on the socket, one byte with one descriptor
-(the engine's end of a new keeper's control link is its peer), forks a keeper. Where that fails,
-the reason is written to the descriptor. NOFILE is the soft limit that the user had. When the
-engine closes the socket, mother ends; the keepers stay.
+(the engine's end of a new keeper's control link is its peer), forks a keeper: `k` for jobs, `p`
+for a Python session. Where that fails, the reason is written to the descriptor. NOFILE is the soft
+limit that the user had. When the engine closes the socket, mother ends; the keepers stay.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ if __name__ == "__main__":
     # Isolated mode, for nothing of the user's environment may load here, knows no path to us.
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from engine.keeper import shell
-from engine.keeper.keeper import keep
+from engine.keeper import keeper, python_keeper, shell
 from engine.keeper.linux import set_process_name
-
 
 KEEPER_NOFILE: Final = 256  # descriptors that a keeper may have, where the user has fewer
 
 
-def receive_control(requests: socket.socket) -> socket.socket | None:
-    """The control end for a new keeper; None when the engine is gone."""
+SESSION: Final = b"p"  # asks for the keeper of a Python session; any other byte for one of jobs
+
+
+def receive_control(requests: socket.socket) -> tuple[bytes, socket.socket] | None:
+    """The kind of a new keeper and its control end; None when the engine is gone."""
     data, ancillary, _flags, _address = requests.recvmsg(
         16, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC
     )
@@ -41,15 +42,16 @@ def receive_control(requests: socket.socket) -> socket.socket | None:
         return None
     received = array.array("i")
     received.frombytes(ancillary[0][2][:4])
-    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=received[0])
+    return data[:1], socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=received[0])
 
 
-def bear(requests: socket.socket, control: socket.socket, sockets: str) -> None:
+def bear(requests: socket.socket, kind: bytes, control: socket.socket, sockets: str) -> None:
     """Fork one keeper with `control`."""
     try:
         pid = os.fork()
     except OSError as exc:
-        answer = {"ev": "refused", "message": f"no process for a keeper: {exc.strerror}"}
+        message = f"no process for a keeper: {exc.strerror}"
+        answer = {"ev": "refused", "message": message, "errno": exc.errno}
         control.send(json.dumps(answer).encode() + b"\n")
         return
     if pid:
@@ -57,6 +59,7 @@ def bear(requests: socket.socket, control: socket.socket, sockets: str) -> None:
     status = 1
     try:
         requests.close()
+        keep = python_keeper.keep if kind == SESSION else keeper.keep
         keep(control, sockets)
         status = 0
     except BaseException:
@@ -103,8 +106,9 @@ def main() -> None:
     shell.open_scripts()
     gc.collect()
     gc.freeze()  # what is loaded stays shared with the keepers
-    while (control := receive_control(requests)) is not None:
-        bear(requests, control, sockets)
+    while (asked := receive_control(requests)) is not None:
+        kind, control = asked
+        bear(requests, kind, control, sockets)
         control.close()
 
 

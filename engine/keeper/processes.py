@@ -35,6 +35,12 @@ def start_time(pid: int) -> int | None:
     return int(fields[19]) if fields else None
 
 
+def parentage(pid: int) -> tuple[int, int] | None:
+    """The parent of `pid` and its own start time, None once it is gone."""
+    fields = _stat_fields(pid)
+    return (int(fields[1]), int(fields[19])) if fields else None
+
+
 def identity(pid: int) -> str:
     """`pid start boot`: names one process for all time. Raises ProcessLookupError if it is gone."""
     started = start_time(pid)
@@ -96,16 +102,21 @@ def descendants(root: int) -> list[int]:
     A process that forks meanwhile may hide a child: whoever must have all asks again until the
     answer stays the same.
     """
+    return [pid for pid in list(walk(root)) if is_running(pid)]
+
+
+def walk(root: int) -> Iterator[int]:
+    """Every process below `root`, zombies too, each before its own children are looked at."""
     table = None if _HAS_CHILDREN_FILE else _by_parent()
-    found: dict[int, None] = {}  # in order; who is handed to a new parent meanwhile is met twice
+    found: set[int] = set()  # who is handed to a new parent meanwhile would be met twice
     todo = [root]
     while todo:
         pid = todo.pop()
-        below = _children(pid) if table is None else table.get(pid, [])
-        fresh = [child for child in below if child not in found]
-        found.update(dict.fromkeys(fresh))
-        todo += fresh
-    return [pid for pid in found if is_running(pid)]
+        for child in _children(pid) if table is None else table.get(pid, []):
+            if child not in found:
+                found.add(child)
+                todo.append(child)
+                yield child
 
 
 def command(pid: int) -> str:
@@ -138,3 +149,9 @@ def with_variable(name: str, value: str) -> list[int]:
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue  # gone, or another user's: not a process of ours
     return found
+
+
+def parent(pid: int) -> int:
+    """The parent of `pid`; 0 of one that is gone."""
+    fields = _stat_fields(pid)
+    return int(fields[1]) if fields else 0

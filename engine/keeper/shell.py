@@ -26,30 +26,39 @@ _START: Final = (
 )
 
 # A redirection is expanded without xtrace, DEBUG trap or command lookup. So this one notes the
-# options as they are (in the pattern of a removal that removes nothing) and enters posix mode.
+# options as they are (in the pattern of a removal that removes nothing), enters posix mode, and
+# turns a trace that goes elsewhere to standard error.
 _TO_SINK: Final = (
     '2>/dev/null >|"/proc/${{PPID#"$PPID${{_engine_was:=:$SHELLOPTS:/:$BASHOPTS:/'
-    '${{POSIXLY_CORRECT+=$POSIXLY_CORRECT}}}}"}}/fd/$(({also}POSIXLY_CORRECT={sink}))"'
+    '${{POSIXLY_CORRECT+=$POSIXLY_CORRECT}}}}"}}/fd/$((BASH_XTRACEFD=2,POSIXLY_CORRECT={sink}))"'
 )
 
 
-def _dump(how: str, also: str = "") -> str:
+def _dump(how: str) -> str:
     # The `&&` keeps errexit and an ERR trap away from the status that the script hands back.
     body = f'{{ \\. "/proc/$PPID/fd/{FD_EXIT}" {how} && [[ 1 ]]; }}'
-    return f"{body} {_TO_SINK.format(also=also, sink=FD_SINK)}"
+    return f"{body} {_TO_SINK.format(sink=FD_SINK)}"
 
 
 # Set by the prologue of a session, before the command. `session_exit.bash` knows its two ends.
-EXIT_TRAP: Final = _dump("exit", "BASH_XTRACEFD=2,")
+EXIT_TRAP: Final = _dump("exit")
 
 PLAIN_SCRIPT: Final = _START
 SESSION_SCRIPT: Final = _START + ";" + _dump('"$?"')
+
+
+_COMMAND_LINE: Final = f"bash --norc --noprofile -c {_START}"[:100]  # as far as one is shown
 
 
 def argv(*, session: bool) -> list[str]:
     """The command line of a call's shell; `session` says whether it dumps its state at the end."""
     script = SESSION_SCRIPT if session else PLAIN_SCRIPT
     return ["bash", "--norc", "--noprofile", "-c", script, "bash"]
+
+
+def shown(command: str) -> str:
+    """A command line as a person should see it: of a copy of a call's shell, not our script."""
+    return "bash" if command.startswith(_COMMAND_LINE) else command
 
 
 def open_scripts() -> None:

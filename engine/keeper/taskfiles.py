@@ -18,6 +18,7 @@ from typing import Any, Final
 CLAIM: Final = "claim"
 EXIT: Final = "exit"
 EXIT_SIZE: Final = 4096  # bytes: one block, so that the reservation is all or nothing
+CALL_EXIT_SIZE: Final = 8 * EXIT_SIZE  # of a call of code, with its value
 _MESSAGE_LIMIT: Final = 150  # characters of an error's text, where the record is too long
 _CLOSING_MARK: Final = b"\ncomplete\n"
 _ENGINE: Final = "engine"  # text of a claim taken by an engine, to declare the end itself
@@ -58,11 +59,11 @@ def undo_claim(dir_fd: int, made: list[str]) -> None:
         os.unlink(name, dir_fd=dir_fd)
 
 
-def reserve_exit(dir_fd: int) -> int:
+def reserve_exit(dir_fd: int, size: int = EXIT_SIZE) -> int:
     """Make `exit`, full-sized and not valid yet; its descriptor. Raises OSError (ENOSPC)."""
     fd = os.open(EXIT, os.O_RDWR | os.O_CREAT | os.O_EXCL | SAFE_FLAGS, 0o600, dir_fd=dir_fd)
     try:
-        if os.write(fd, b" " * EXIT_SIZE) < EXIT_SIZE:
+        if os.write(fd, b" " * size) < size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError:
         os.close(fd)
@@ -81,7 +82,11 @@ def open_reserved(dir_fd: int) -> int | None:
     except OSError:
         return None
     status = os.fstat(fd)
-    if stat.S_ISREG(status.st_mode) and (status.st_nlink, status.st_size) == (1, EXIT_SIZE):
+    if (
+        stat.S_ISREG(status.st_mode)
+        and status.st_nlink == 1
+        and (status.st_size in (EXIT_SIZE, CALL_EXIT_SIZE))
+    ):
         return fd
     os.close(fd)
     return None
@@ -89,18 +94,21 @@ def open_reserved(dir_fd: int) -> int | None:
 
 def write_exit(fd: int, record: dict[str, Any]) -> None:
     """Overwrite a reserved `exit` with `record`, shortened until it fits."""
-    while len(body := json.dumps(record).encode()) > EXIT_SIZE - len(_CLOSING_MARK):
+    room = os.fstat(fd).st_size - len(_CLOSING_MARK)
+    while len(body := json.dumps(record).encode()) > room:
         record = _shortened(record)
     os.pwrite(fd, body + _CLOSING_MARK, 0)
 
 
 def _shortened(record: dict[str, Any]) -> dict[str, Any]:
-    """`record` with less of what can be done without: survivors, the error's text, the cwd."""
-    survivors, error = record["survivors"], record["error"]
+    """`record` with less of what can be done without: survivors, error's text, value, cwd."""
+    survivors, error, value = record["survivors"], record["error"], record.get("value")
     if survivors:
         return {**record, "survivors": survivors[: len(survivors) // 2]}
     if error and len(error["message"]) > _MESSAGE_LIMIT:
         return {**record, "error": {**error, "message": error["message"][:_MESSAGE_LIMIT]}}
+    if value:
+        return {**record, "value": value[: len(value) * 3 // 4]}
     return {**record, "cwd": ""}
 
 
@@ -115,7 +123,7 @@ def read_exit(dir_fd: int) -> dict[str, Any] | None:
             raise
         return None
     try:
-        data = os.read(fd, EXIT_SIZE) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+        data = os.read(fd, CALL_EXIT_SIZE) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
     finally:
         os.close(fd)
     body, mark, _rest = data.partition(_CLOSING_MARK)

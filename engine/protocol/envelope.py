@@ -20,11 +20,14 @@ from engine.errors import EngineError, ErrorData, InvalidParams, InvalidRequest,
 from engine.protocol.decode import member_path
 
 BATCH_MAX: Final = 64  # calls
+VALUES_MAX: Final = 300_000  # in one frame: parsing more would hold up everybody else
 REPLY_MAX_BYTES: Final = 1 << 20  # one reply, or all replies of a batch together
 _ID_MAX_DIGITS: Final = 308  # what a double may have; longer integers are no ids
 
 RequestId = int | float | str | None
 
+# Possessive, and the closing quote may be missing: linear on any text.
+_STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -67,6 +70,8 @@ class _NoJson(ValueError):
 
 def parse(text: str) -> Message | list[Message]:
     """The message or the batch of messages in one frame. Raises nothing: faults are `Invalid`."""
+    if _has_too_many_values(text):
+        return Invalid(None, InvalidRequest(f"a frame has at most {VALUES_MAX} values"))
     try:
         return _parse_batch(text) if _is_array(text) else _parse_one(text)
     except RecursionError:
@@ -89,6 +94,24 @@ def encode_error(request_id: RequestId, error: ErrorData) -> bytes:
 
 def encode_batch(replies: Sequence[bytes]) -> bytes:
     return b"[" + b",".join(replies) + b"]"
+
+
+def _has_too_many_values(text: str) -> bool:
+    """Whether the frame has over `VALUES_MAX` of them, told without making any."""
+    if len(text) <= VALUES_MAX or _count_marks(text, 0, len(text)) <= VALUES_MAX:
+        return False
+    count = at = 0
+    for string in _STRING.finditer(text):  # the marks may all stand in strings
+        count += _count_marks(text, at, string.start())
+        at = string.end()
+        if count > VALUES_MAX:
+            return True
+    return count + _count_marks(text, at, len(text)) > VALUES_MAX
+
+
+def _count_marks(text: str, start: int, end: int) -> int:
+    """How many values begin between `start` and `end`, give or take one for each structure."""
+    return sum(text.count(mark, start, end) for mark in ",[{")
 
 
 def _is_array(text: str) -> bool:
@@ -131,7 +154,6 @@ def _parse_wire(text: str | Raw) -> Message:
     try:
         wire = _wire_decoder.decode(text)
     except msgspec.ValidationError:
-        msgspec.json.decode(text, type=Raw)  # the fault found first may hide one of syntax
         tree = _tree(text if isinstance(text, str) else bytes(text).decode())
         return Invalid(_id_of(tree), InvalidRequest(_what_is_wrong(tree)))
     opening = bytes(memoryview(wire.params)[:1])

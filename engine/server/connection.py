@@ -22,7 +22,7 @@ from engine.server.stream import HeadStream
 
 MESSAGE_MAX_BYTES: Final = 16 << 20
 OUTBOX_SOFT_BYTES: Final = 4 << 20
-OUTBOX_SOFT_REPLIES: Final = 1_000
+OUTBOX_SOFT_REPLIES: Final = 10_000
 OUTBOX_HARD_BYTES: Final = 64 << 20
 PING_EVERY_SECS: Final = 20.0
 PONG_WITHIN_SECS: Final = 20.0

@@ -24,6 +24,7 @@ from engine.errors import (
     Overloaded,
     RequestCancelled,
     ShuttingDown,
+    known_error,
     to_error_data,
 )
 from engine.protocol.decode import decode_params
@@ -38,7 +39,8 @@ from engine.protocol.envelope import (
     encode_result,
     parse,
 )
-from engine.protocol.params import PAGE_MAX_BYTES, CancelRequestParams
+from engine.protocol.fields import PAGE_MAX_BYTES
+from engine.protocol.params import CancelRequestParams
 
 if TYPE_CHECKING:
     from engine.server.connection import Connection
@@ -240,7 +242,7 @@ class Dispatcher:
             raise RequestCancelled
         except Exception as exc:
             request.settle(False)
-            if not isinstance(exc, EngineError) or isinstance(exc, InternalError):
+            if isinstance(known_error(exc), InternalError):
                 request_id = None if request.is_notification else request.id
                 log.exception("request failed", requestId=request_id, method=request.method)
             return _error_reply(request, exc)

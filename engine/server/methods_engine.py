@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from engine import PROTOCOL, VERSION
 from engine.errors import InvalidState
-from engine.model import PROTOCOL, VERSION, rfc3339
+from engine.model import rfc3339
 from engine.protocol.params import EngineInfoParams, HelloParams, ShutdownParams
 from engine.server.dispatcher import Request
 from engine.server.services import Services, caller_of

@@ -22,8 +22,6 @@ from engine.tasks.cancelling import Cancelled
 from engine.tasks.supervisor import Asked
 from engine.tasks.task import Task
 
-DISCONNECT_GRACE_SECS = 5.0  # for a job that was to end with its connection
-
 
 class RunMethods:
     def __init__(self, services: Services) -> None:
@@ -56,22 +54,30 @@ class RunMethods:
             )
         )
         if params.on_disconnect == "cancel":
-            request.finished = lambda written: self._on_finished(task, caller, written)
+            request.finished = lambda written: self._on_finished(request, task, caller, written)
         budget = min(params.timeout_secs, self._services.settings.inline_budget_secs)
         await self._services.supervisor.wait_inline(task, budget)
         return await self._reply(request, task, caller, params.max_output_bytes, is_first=True)
 
-    def _on_finished(self, task: Task, caller: str, written: bool) -> None:
+    def _on_finished(self, request: Request, task: Task, caller: str, written: bool) -> None:
         """A call that was to end with its connection has its reply, or never will."""
         if not written and not task.is_ended:
-            self._services.canceller.cancel_soon(task, DISCONNECT_GRACE_SECS, by=caller)
+            self._services.bind(request.connection, task, caller)
 
     async def _reply(
         self, request: Request, task: Task, caller: str, limit_bytes: int, *, is_first: bool
     ) -> dict[str, Any]:
+        json_limit = request.page_bytes * 3 // 2  # with room left for the other members
         if task.is_ended:
-            return await replies.finished(task, min(limit_bytes, request.page_bytes))
-        return await replies.running(self._services.supervisor, task, caller, is_first=is_first)
+            return await replies.finished(task, limit_bytes, json_limit)
+        return await replies.running(
+            self._services.supervisor,
+            task,
+            caller,
+            json_limit,
+            is_first=is_first,
+            is_onlooker=request.role == "observer",
+        )
 
     async def wait(self, request: Request, params: WaitParams) -> dict[str, Any]:
         caller = caller_of(request, params)

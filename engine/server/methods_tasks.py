@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 import structlog
+import trio
 
 from engine.errors import InvalidParams
 from engine.protocol.params import (
@@ -26,6 +27,7 @@ from engine.store.index import FORGOTTEN, Row
 from engine.tasks.task import Task
 
 COMMAND_BYTES: Final = 64 * 1024  # of the command that `read_task` shows
+FRAME_BYTES: Final = 512  # of a page, for what stands round its rows
 _CURSOR: Final = re.compile(r"[0-9]{1,18}\Z")
 
 log = structlog.get_logger()
@@ -38,10 +40,26 @@ class TaskMethods:
     async def read_output(self, request: Request, params: ReadOutputParams) -> dict[str, Any]:
         task = self._services.catalog.find(params.task_id)
         which = outputs.stream_index(task, params.stream)
-        if params.offset >= 0:
-            await self._wait_for_byte(task, which, params.offset, params.timeout_secs)
-        limit = min(params.limit_bytes, request.page_bytes)
-        page = await outputs.page(task, params.stream, params.offset, limit, raw=params.raw)
+        deadline = trio.current_time() + params.timeout_secs
+        if params.timeout_secs and params.offset > 0:  # it may lie ahead of a job that runs
+            await self._grows(task, which, params.offset - 1, params.timeout_secs)
+        while True:
+            page = await outputs.page(
+                task,
+                params.stream,
+                params.offset,
+                params.limit_bytes,
+                request.page_bytes,
+                raw=params.raw,
+            )
+            left = deadline - trio.current_time()
+            # Half a character is no page either.
+            if (
+                not page.is_waiting
+                or left <= 0
+                or not await self._grows(task, which, page.size, left)
+            ):
+                break
         body: dict[str, Any]
         if params.raw:
             body = {"base64": base64.b64encode(page.data or b"").decode("ascii")}
@@ -53,20 +71,19 @@ class TaskMethods:
             "nextOffset": page.next_offset,
             "size": page.size,
             "eof": page.eof,
-            "droppedBytes": page.dropped_bytes,
+            "droppedBytes": task.record.dropped_in(which),
         }
 
-    async def _wait_for_byte(
-        self, task: Task, which: int, offset: int, timeout_secs: float
-    ) -> None:
-        """Wait for the first byte past `offset`, or the end of the task."""
+    async def _grows(self, task: Task, which: int, size: int, timeout_secs: float) -> bool:
+        """Wait until that output is larger than `size` or the task has ended; False: neither."""
 
         def has_more() -> bool | None:
             sizes = task.record.sizes
-            size = sizes[which] if which < len(sizes) else 0
-            return True if size > offset or task.is_ended else None
+            has_grown = which < len(sizes) and sizes[which] > size
+            return True if has_grown or task.is_ended else None
 
-        await self._services.waits.until(("output", task.id), has_more, timeout_secs)
+        found = await self._services.waits.until(("output", task.id), has_more, timeout_secs)
+        return found is not None
 
     async def list_tasks(self, request: Request, params: ListTasksParams) -> dict[str, Any]:
         name = params.caller or caller_of(request, params)
@@ -117,7 +134,7 @@ class TaskMethods:
     ) -> tuple[list[dict[str, Any]], Row | None]:
         """Rows in wire form, as many as fit; and the last of them if there are more."""
         page: list[dict[str, Any]] = []
-        size, last = 0, None
+        size, last = FRAME_BYTES, None
         for row in rows:
             if row.record is None:
                 shown: dict[str, Any] = {"taskId": "t" + row.id, "status": FORGOTTEN}
@@ -168,5 +185,5 @@ class TaskMethods:
 
     async def reset_session(self, request: Request, params: ResetSessionParams) -> dict[str, Any]:
         caller = caller_of(request, params)
-        self._services.supervisor.sessions.reset(caller)
+        self._services.supervisor.reset_session(caller)
         return {"as": caller, "kind": params.kind}

@@ -12,10 +12,11 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from engine.errors import InvalidParams
+from engine.errors import NO_ROOM, InvalidParams
 from engine.errors import OutputGone as OutputGoneError
 from engine.jobs.excerpt import Excerpt, Source, excerpt, excerpt_pair, recent
-from engine.jobs.pages import OffsetPastEnd, OutputFile, OutputGone, Page, read_page
+from engine.jobs.pages import MAX_CHARACTER, OffsetPastEnd, OutputFile, OutputGone, Page, read_page
+from engine.jobs.plaintext import json_bytes
 from engine.tasks.task import Task
 
 THREAD_BYTES: Final = 1 << 20  # output above this size is excerpted in a thread
@@ -30,8 +31,12 @@ def _nothing(_offset: int, _length: int) -> bytes:
 
 
 @contextlib.contextmanager
-def opened(task: Task) -> Iterator[tuple[Source, ...]]:
-    """The task's outputs as they stand: one, or stdout and stderr. A file not there is empty."""
+def opened(task: Task, offset: int | None = None) -> Iterator[tuple[Source, ...]]:
+    """The task's outputs as they stand: one, or stdout and stderr. A file not there is empty.
+
+    Each knows one range that was dropped: the first that ends after `offset`; without an offset
+    all of them and what lies between.
+    """
     record = task.record
     with contextlib.ExitStack() as stack:
         sources = []
@@ -39,10 +44,14 @@ def opened(task: Task) -> Iterator[tuple[Source, ...]]:
             known = record.sizes[i] if i < len(record.sizes) else 0
             ranges = record.dropped[i] if i < len(record.dropped) else ()
             dropped = (ranges[0][0], ranges[-1][1]) if ranges else None
+            if offset is not None:
+                dropped = next((pair for pair in ranges if pair[1] > offset), None)
             try:
                 dir_fd = stack.enter_context(task.directory.opened())
                 file = stack.enter_context(OutputFile(name, dir_fd=dir_fd))
-            except OSError:  # never begun, or something else was put in its place
+            except OSError as exc:  # never begun, or something else was put in its place
+                if exc.errno in NO_ROOM:
+                    raise
                 sources.append(Source(read_at=_nothing, size=0, ended=record.status.is_final))
                 continue
             sources.append(
@@ -56,11 +65,13 @@ def opened(task: Task) -> Iterator[tuple[Source, ...]]:
         yield tuple(sources)
 
 
-async def _read(task: Task, function: Callable[[tuple[Source, ...]], T]) -> T:
-    """`function` of the task's sources, in a thread where they are large."""
+async def _read(
+    task: Task, function: Callable[[tuple[Source, ...]], T], offset: int | None = None
+) -> T:
+    """`function` of the task's sources (see `opened`), in a thread where they are large."""
 
     def work() -> T:
-        with opened(task) as sources:
+        with opened(task, offset) as sources:
             return function(sources)
 
     if task.record.output_bytes > THREAD_BYTES:
@@ -68,13 +79,25 @@ async def _read(task: Task, function: Callable[[tuple[Source, ...]], T]) -> T:
     return work()
 
 
-async def whole(task: Task, limit_bytes: int) -> dict[str, Any]:
-    """The output members of a finished reply."""
+def _fitting(
+    cut: Callable[[int], tuple[Excerpt, ...]], limit: int, json_limit: int
+) -> tuple[Excerpt, ...]:
+    """What `cut` gives for `limit`, or for the smaller one with which it fits as JSON."""
+    parts = cut(limit)
+    while limit and (size := sum(json_bytes(part.text) for part in parts)) > json_limit:
+        limit = min(limit * json_limit // size, limit - 1)
+        parts = cut(limit)
+    return parts
+
+
+async def whole(task: Task, limit_bytes: int, json_limit: int) -> dict[str, Any]:
+    """The output members of a finished reply; their texts are `json_limit` bytes at most."""
 
     def cut(sources: tuple[Source, ...]) -> tuple[Excerpt, ...]:
         if len(sources) == 2:
-            return excerpt_pair(sources[0], sources[1], limit_bytes)
-        return (excerpt(sources[0], limit_bytes),)
+            out, err = sources
+            return _fitting(lambda n: excerpt_pair(out, err, n), limit_bytes, json_limit)
+        return _fitting(lambda n: (excerpt(sources[0], n),), limit_bytes, json_limit)
 
     parts = await _read(task, cut)
     return {
@@ -86,44 +109,62 @@ async def whole(task: Task, limit_bytes: int) -> dict[str, Any]:
     }
 
 
-async def so_far(task: Task, caller: str) -> dict[str, Any]:
+async def so_far(task: Task, caller: str, json_limit: int, *, is_onlooker: bool) -> dict[str, Any]:
     """The output members of a running reply of `bash` or `execute`: all, cut."""
 
-    def cut(sources: tuple[Source, ...]) -> tuple[Excerpt, ...]:
-        limit = RUNNING_CHARACTERS // len(sources)
-        return tuple(excerpt(source, limit, characters=True) for source in sources)
+    def cut(sources: tuple[Source, ...]) -> tuple[tuple[Excerpt, ...], int]:
+        def each(limit: int) -> tuple[Excerpt, ...]:
+            return tuple(excerpt(source, limit, characters=True) for source in sources)
 
-    parts = await _read(task, cut)
-    task.told[caller] = tuple(part.end for part in parts)
-    return {**_texts(task, parts), "changed": any(part.text for part in parts)}
+        parts = _fitting(each, RUNNING_CHARACTERS // len(sources), json_limit)
+        return parts, sum(source.size for source in sources)
+
+    parts, size = await _read(task, cut)
+    if not is_onlooker:
+        task.told[caller] = tuple(part.end for part in parts)
+    changed = any(part.text for part in parts)
+    return {**_texts(task, parts), "outputBytes": size, "changed": changed}
 
 
-async def news(task: Task, caller: str) -> dict[str, Any]:
+async def news(task: Task, caller: str, *, is_onlooker: bool) -> dict[str, Any]:
     """The output members of a running reply of `wait`: what this caller has not been told."""
     told = task.told.get(caller, (0,) * len(task.record.files))
 
-    def cut(sources: tuple[Source, ...]) -> tuple[Excerpt, ...]:
+    def cut(sources: tuple[Source, ...]) -> tuple[tuple[Excerpt, ...], int]:
         characters = NEW_CHARACTERS // len(sources)
-        return tuple(
+        parts = tuple(
             recent(source, start, characters) for source, start in zip(sources, told, strict=True)
         )
+        return parts, sum(source.size for source in sources)
 
-    parts = await _read(task, cut)
-    task.told[caller] = tuple(part.end for part in parts)
+    parts, size = await _read(task, cut)
+    if not is_onlooker:
+        task.told[caller] = tuple(part.end for part in parts)
     if not any(part.text for part in parts):
-        return {"changed": False}
-    return {**_texts(task, parts), "changed": True}
+        return {"outputBytes": size, "changed": False}
+    return {**_texts(task, parts), "outputBytes": size, "changed": True}
 
 
 def _texts(task: Task, parts: tuple[Excerpt, ...]) -> dict[str, Any]:
     return {name: part.text for name, part in zip(task.record.files, parts, strict=True)}
 
 
-async def page(task: Task, stream: str, offset: int, limit_bytes: int, *, raw: bool) -> Page:
+async def page(
+    task: Task, stream: str, offset: int, limit_bytes: int, json_limit: int, *, raw: bool
+) -> Page:
     """One page of a stream. Raises InvalidParams and the wire's OutputGone."""
     which = stream_index(task, stream)
+
+    def read(sources: tuple[Source, ...]) -> Page:
+        limit = min(limit_bytes, json_limit // 4 * 3) if raw else limit_bytes  # base64: 4 for 3
+        page = read_page(sources[which], offset, limit, raw=raw)
+        while limit > MAX_CHARACTER and (size := json_bytes(page.text or "")) > json_limit:
+            limit = max(min(limit * json_limit // size, limit - 1), MAX_CHARACTER)
+            page = read_page(sources[which], offset, limit)
+        return page
+
     try:
-        return await _read(task, lambda s: read_page(s[which], offset, limit_bytes, raw=raw))
+        return await _read(task, read, max(offset, 0))
     except OffsetPastEnd as exc:
         raise InvalidParams("$.offset", f"at most {exc.size}, the size of the output") from exc
     except OutputGone as exc:

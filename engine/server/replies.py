@@ -19,8 +19,8 @@ def _time(ms: int | None) -> str | None:
     return None if ms is None else rfc3339(ms)
 
 
-async def finished(task: Task, limit_bytes: int) -> dict[str, Any]:
-    """The reply about a task that has ended."""
+async def finished(task: Task, limit_bytes: int, json_limit: int) -> dict[str, Any]:
+    """The reply about a task that has ended; output: `limit_bytes`, as JSON `json_limit`."""
     record = task.record
     reply: dict[str, Any] = {
         "status": record.status,
@@ -30,7 +30,7 @@ async def finished(task: Task, limit_bytes: int) -> dict[str, Any]:
         "exitCode": record.exit_code,
         "signal": record.signal,
         "reason": record.reason,
-        **await outputs.whole(task, limit_bytes),
+        **await outputs.whole(task, limit_bytes, json_limit),
         "outputPath": outputs.paths(task),
         "cwd": record.cwd,
         "createdAt": _time(record.created_at),
@@ -50,25 +50,37 @@ async def finished(task: Task, limit_bytes: int) -> dict[str, Any]:
 
 
 async def running(
-    supervisor: Supervisor, task: Task, caller: str, *, is_first: bool
+    supervisor: Supervisor,
+    task: Task,
+    caller: str,
+    json_limit: int,
+    *,
+    is_first: bool,
+    is_onlooker: bool,
 ) -> dict[str, Any]:
     """The reply about a task that goes on: started, or a kickoff that waits.
 
-    `is_first`: of the call that began it, which tells all there is; else what is new.
+    `is_first`: of the call that began it, which tells all there is; else what is new. What an
+    onlooker is shown counts for nobody as told.
     """
     record = task.record
     if record.started_at is None or task.is_launching:
         return _waiting(supervisor, task)
-    members = outputs.so_far if is_first else outputs.news
+    if is_first:
+        members = await outputs.so_far(task, caller, json_limit, is_onlooker=is_onlooker)
+    else:  # few enough characters for any reply
+        members = await outputs.news(task, caller, is_onlooker=is_onlooker)
+    now, last_output_at = int(time.time() * 1000), task.record.last_output_at
+    if members["outputBytes"] > task.record.output_bytes:  # the keeper has not told of it yet
+        last_output_at = now
     return {
         "status": "running",
         "taskId": record.task_id,
         "kickoffId": record.kickoff_id,
         "as": record.caller,
-        "elapsedMs": max(0, int(time.time() * 1000) - record.started_at),
-        "outputBytes": record.output_bytes,
-        "lastOutputAt": _time(record.last_output_at),
-        **await members(task, caller),
+        "elapsedMs": max(0, now - record.started_at),
+        "lastOutputAt": _time(last_output_at),
+        **members,
         "hint": f'Call wait with {{"taskId": "{record.task_id}"}} to go on waiting for its end.',
         **LOG_MEMBERS,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import trio
 
@@ -21,6 +21,8 @@ from engine.tasks.catalog import Catalog
 from engine.tasks.supervisor import Supervisor
 from engine.tasks.task import Task
 from engine.tasks.waits import Waits
+
+DISCONNECT_GRACE_SECS: Final = 5.0  # for a job that was to end with its connection
 
 
 @dataclass(kw_only=True)
@@ -40,6 +42,8 @@ class Services:
     stop: Callable[[str], None]
     ready: trio.Event  # set once all tasks of an earlier engine have their place
     connections: set[Connection] = field(default_factory=set)
+    # Tasks that are to end with their connection, each with the caller who asked for that.
+    bound: dict[Connection, dict[Task, str]] = field(default_factory=dict)
 
     def opened(self, connection: Connection) -> None:
         self.connections.add(connection)
@@ -47,7 +51,16 @@ class Services:
     def closed(self, connection: Connection) -> None:
         """The caller that the connection itself was is gone with it."""
         self.connections.discard(connection)
+        for task, caller in self.bound.pop(connection, {}).items():
+            if not task.is_ended:
+                self.canceller.cancel_soon(task, DISCONNECT_GRACE_SECS, by=caller)
         self.supervisor.sessions.reset(connection.name)
+
+    def bind(self, connection: Connection, task: Task, caller: str) -> None:
+        """Have `task` end with `connection`: no reply has told of its handle, and none will."""
+        bound = self.bound.get(connection, {})
+        live = {task: caller for task, caller in bound.items() if not task.is_ended}
+        self.bound[connection] = live | {task: caller}
 
     def base_of(self, connection: Connection) -> Base:
         """Where calls of this connection start that say nothing else."""

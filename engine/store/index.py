@@ -6,11 +6,13 @@ Each change of a row gets the next `changed_seq`; a reader never sees one before
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import structlog
 import trio
 
 from engine.model import Status, TaskRecord
@@ -33,7 +35,10 @@ CREATE INDEX IF NOT EXISTS task_seq ON task (changed_seq);
 CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT OR IGNORE INTO fact VALUES ('schema', 1), ('seq', 0), ('ord', 0);
 """
+LINGER_SECS: Final = 0.01  # a short call's start and end become one write
 FORGOTTEN: Final = "forgotten"  # status of a row whose task was dropped; it has no body
+
+log = structlog.get_logger()
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -56,16 +61,34 @@ class _Forgotten(msgspec.Struct, frozen=True):
 class Index:
     """The table of tasks. Writes go through one thread, reads are short and direct."""
 
-    def __init__(self, path: Path, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, path: Path, on_change: Callable[[], None], *, has_past: bool = False
+    ) -> None:
+        """`has_past`: the home had tasks before; an index that is new goes on where none was."""
         self._writes = open_database(path, _SCHEMA, synchronous="NORMAL")
         self._reads = sqlite3.connect(path, isolation_level=None)
         self._reads.execute("PRAGMA query_only=1")
         self._on_change = on_change
+        self._drop_damaged()
+        if has_past and self._fact("seq") == 0:
+            # Numbers that were given out before must stay below. There were fewer than one a ms.
+            self._writes.execute(
+                "UPDATE fact SET value = ? WHERE name = 'seq'", (int(time.time() * 1000),)
+            )
         self.latest_seq = self._fact("seq")
         self.latest_order = self._fact("ord")
         self._writer = BatchWriter[TaskRecord | _Forgotten](
-            self._writes, _apply, self._on_committed
+            self._writes, _apply, self._on_committed, linger_secs=LINGER_SECS
         )
+
+    def _drop_damaged(self) -> None:
+        """Drop rows that do not read: the directories tell of those tasks."""
+        rows = self._reads.execute("SELECT id, body FROM task WHERE body IS NOT NULL")
+        damaged = [id_ for id_, body in rows if not _is_sound(body)]
+        if damaged:
+            log.error("index_rows_damaged", ids=damaged)
+            for id_ in damaged:
+                self._writes.execute("DELETE FROM task WHERE id = ?", (id_,))
 
     def _fact(self, name: str) -> int:
         row = self._reads.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
@@ -166,6 +189,14 @@ def _filters(caller: str | None, states: Sequence[str] | None) -> tuple[list[str
         where.append(f"status IN ({', '.join('?' * len(states))})")
         args += states
     return where, args
+
+
+def _is_sound(body: object) -> bool:
+    try:
+        msgspec.json.decode(body, type=TaskRecord)  # type: ignore[call-overload] # may be anything
+    except (msgspec.MsgspecError, TypeError):
+        return False
+    return True
 
 
 def _decode(body: bytes | None) -> TaskRecord | None:

@@ -27,6 +27,7 @@ CREATE TABLE IF NOT EXISTS tomb (
     ended_at INTEGER,
     status TEXT NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 PRAGMA user_version = 1;
 """
 
@@ -69,6 +70,16 @@ class Ledger:
     def trouble(self) -> str | None:
         """Why the database takes no writes now."""
         return self._writer.trouble
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has the keys of all tasks there are; a new one has not been given them yet."""
+        row = self._reads.execute("SELECT 1 FROM fact WHERE name = 'complete'").fetchone()
+        return row is not None
+
+    def set_complete(self) -> None:
+        """From now on it is. Raises sqlite3.Error; blocks, a millisecond: for the start alone."""
+        self._writes.execute("INSERT OR REPLACE INTO fact VALUES ('complete', 1)")
 
     async def add(self, fact: Key | Tomb) -> None:
         """Write `fact` for good. Raises StoreUnavailable: then it is not written, nor will be."""

@@ -6,7 +6,9 @@ be written leaves the items where they are and says so in `trouble`; the next at
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -17,6 +19,7 @@ import trio
 RETRY_SECS: Final = 1.0  # between attempts on a database that is full or locked
 BUSY_MS: Final = 2_000  # that SQLite itself waits for somebody else's lock
 LAST_WORD_SECS: Final = 2.0  # for the last batch when the engine ends
+_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 Item = TypeVar("Item")
 log = structlog.get_logger()
@@ -27,13 +30,48 @@ class StoreUnavailable(Exception):
 
 
 def open_database(path: Path, schema: str, *, synchronous: str) -> sqlite3.Connection:
-    """A connection in WAL mode with `schema` in place. Raises sqlite3.Error."""
+    """A connection in WAL mode with `schema` in place. Raises sqlite3.Error.
+
+    A file that is damaged is set aside under another name, and an empty one takes its place.
+    """
+    try:
+        return _open(path, schema, synchronous)
+    except sqlite3.DatabaseError as exc:
+        if exc.sqlite_errorcode not in _DAMAGED:
+            raise
+        log.error("store_set_aside", path=str(_set_aside(path)), reason=str(exc))
+    return _open(path, schema, synchronous)
+
+
+def _open(path: Path, schema: str, synchronous: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    connection.execute(f"PRAGMA busy_timeout={BUSY_MS}")
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute(f"PRAGMA synchronous={synchronous}")
-    connection.executescript(schema)
+    try:
+        connection.execute(f"PRAGMA busy_timeout={BUSY_MS}")
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute(f"PRAGMA synchronous={synchronous}")
+        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise _damage(found)
+        connection.executescript(schema)
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
+
+
+def _damage(found: str) -> sqlite3.DatabaseError:
+    error = sqlite3.DatabaseError(found)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
+
+
+def _set_aside(path: Path) -> Path:
+    """Rename a database and what SQLite keeps beside it; the new name of its main file."""
+    aside = path.with_name(f"{path.name}.damaged-{int(time.time() * 1000)}")
+    for suffix in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
+    return aside
 
 
 class BatchWriter(Generic[Item]):
@@ -47,8 +85,13 @@ class BatchWriter(Generic[Item]):
         connection: sqlite3.Connection,
         apply: Callable[[sqlite3.Connection, list[Item]], Any],
         on_commit: Callable[[Any], None],
+        *,
+        linger_secs: float = 0.0,
     ) -> None:
+        """`linger_secs`: how long a batch waits for more, unless somebody waits for its commit."""
         self._connection, self._apply, self._on_commit = connection, apply, on_commit
+        self._linger_secs = linger_secs
+        self._is_wanted = trio.Event()
         self.pending: dict[Any, Item] = {}
         self._writing: dict[Any, Item] = {}
         self._more = trio.Event()
@@ -76,6 +119,7 @@ class BatchWriter(Generic[Item]):
         """Wait until all that was put before is committed. Raises StoreUnavailable."""
         goal = self._put_count
         while self._done_count < goal:
+            self._is_wanted.set()
             await self._progress.wait()
             if self.trouble is not None and self._done_count < goal:
                 raise StoreUnavailable(self.trouble)
@@ -86,6 +130,8 @@ class BatchWriter(Generic[Item]):
         try:
             while True:
                 await self._more.wait()
+                with trio.move_on_after(self._linger_secs):
+                    await self._is_wanted.wait()
                 if not await self._write():
                     await trio.sleep(RETRY_SECS)
         finally:
@@ -95,7 +141,7 @@ class BatchWriter(Generic[Item]):
 
     async def _write(self) -> bool:
         """Commit one batch; False where the database refused it."""
-        self._more = trio.Event()
+        self._more, self._is_wanted = trio.Event(), trio.Event()
         goal = self._put_count
         self._writing, self.pending = self.pending, {}
         try:

@@ -63,7 +63,10 @@ class Canceller:
         """Cancel without waiting for it: nobody is there to hear of it."""
 
         async def cancel() -> None:
-            await self.cancel(task, grace_secs, by=by)
+            try:
+                await self.cancel(task, grace_secs, by=by)
+            except OSError as exc:
+                log.error("not_cancelled", taskId=task.record.task_id, reason=str(exc))
 
         self._job_nursery.start_soon(cancel)
 
@@ -84,9 +87,13 @@ class Canceller:
         async def cancel_one(task: Task) -> None:
             done.append(await self.cancel(task, grace_secs, by=by))
 
+        for task in tasks:
+            if self._take_off_queue(task):
+                done.append(Cancelled(task=task, was_ended=False, signalled=[], survivors=[]))
         async with trio.open_nursery() as nursery:
-            for task in sorted(tasks, key=lambda task: task.record.status is not Status.QUEUED):
-                nursery.start_soon(cancel_one, task)
+            for task in tasks:
+                if not task.is_ended:
+                    nursery.start_soon(cancel_one, task)
         return sorted(done, key=lambda one: one.task.record.order)
 
     def _take_off_queue(self, task: Task) -> bool:

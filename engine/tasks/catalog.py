@@ -44,9 +44,9 @@ class Catalog:
         ended_at = None if tomb.ended_at is None else rfc3339(tomb.ended_at)
         raise ExpiredHandle(handle, ended_at=ended_at, status=tomb.status)
 
-    def is_taken(self, id_: str) -> bool:
-        """Whether a task has or had this id."""
-        return self._index.find(id_) is not None or self._ledger.find_tomb(id_) is not None
+    def is_buried(self, id_: str) -> bool:
+        """Whether a task that is gone, folder and all, had this id."""
+        return self._ledger.find_tomb(id_) is not None
 
     def now(self, record: TaskRecord) -> TaskRecord:
         """The newest record of the same task: of a running one the sizes change unrecorded."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.model import Failure, Status, Survivor, TaskRecord, signal_name
+from engine.model import Failure, Status, Survivor, TaskRecord, as_text, signal_name
 
 # Cause in the `exit` file -> status and reason; `exit` alone depends on the code.
 _ENDS: Final[dict[str, tuple[Status, str]]] = {
@@ -34,15 +34,19 @@ def ended(record: TaskRecord, end: dict[str, Any]) -> TaskRecord:
         reason=reason,
         exit_code=code,
         signal=None if number is None else signal_name(number),
-        error=None if end["error"] is None else msgspec.convert(end["error"], Failure),
+        error=None if end["error"] is None else _failure(**end["error"]),
         started_at=end["startedAt"],
         ended_at=end["endedAt"],
         duration_ms=end["durationMs"],
         cpu_ms=end["cpuMs"],
-        cwd=end["cwd"] or record.cwd,
+        cwd=as_text(end["cwd"]) or record.cwd,
         survivors=tuple(msgspec.convert(s, Survivor) for s in end["survivors"]),
     )
     return grown(changed, end)
+
+
+def _failure(errno: int, message: str) -> Failure:
+    return Failure(errno=errno, message=as_text(message))
 
 
 def grown(record: TaskRecord, news: dict[str, Any]) -> TaskRecord:
@@ -54,14 +58,14 @@ def grown(record: TaskRecord, news: dict[str, Any]) -> TaskRecord:
     )
 
 
-def unstarted(cause: str, now: int, *, message: str | None = None) -> dict[str, Any]:
+def unstarted(cause: str, now: int, *, error: dict[str, Any] | None = None) -> dict[str, Any]:
     """The end of a job that no process came of, in the form of the `exit` file."""
     return {
         "pid": 0,
         "cause": cause,
         "exitCode": 126 if cause == "spawn_error" else None,
         "signal": None,
-        "error": None if message is None else {"errno": 0, "message": message},
+        "error": error,
         "startedAt": None,
         "endedAt": now,
         "durationMs": None,
@@ -73,11 +77,13 @@ def unstarted(cause: str, now: int, *, message: str | None = None) -> dict[str, 
     }
 
 
-def lost(record: TaskRecord, now: int, sizes: tuple[int, ...]) -> dict[str, Any]:
+def lost(
+    record: TaskRecord, now: int, sizes: tuple[int, ...], started_at: int | None
+) -> dict[str, Any]:
     """The end of a job whose keeper died before it could write one."""
     return {
         **unstarted("lost", now),
-        "startedAt": record.started_at,
+        "startedAt": record.started_at if started_at is None else started_at,
         "sizes": list(sizes),
         "dropped": [[list(pair) for pair in ranges] for ranges in record.dropped],
     }

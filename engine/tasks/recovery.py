@@ -7,13 +7,14 @@ claimed: it is queued again, in the order of acceptance.
 from __future__ import annotations
 
 import os
+import time
 
 import msgspec
 import structlog
 import trio
 
 from engine.config import Home
-from engine.jobs.directory import TaskDirectory
+from engine.jobs.directory import Spec, TaskDirectory
 from engine.model import Status, TaskRecord
 from engine.store.index import Index
 from engine.store.ledger import Key, Ledger
@@ -31,6 +32,7 @@ class Recovery(msgspec.Struct, kw_only=True):
     ended: int = 0
     queued: int = 0
     aside: int = 0  # directories that no call was told of
+    gone: int = 0  # their directories are not there any more
 
 
 async def recover(
@@ -45,50 +47,94 @@ async def recover(
     known = {record.id: record for record in index.active()}
     final = index.final_ids()
     waiting: list[Task] = []
+    if not ledger.is_complete:
+        await _give_keys(home, ledger)
     for entry in os.scandir(home.tasks):
         if entry.name in final:
             continue
-        task = await _read(home, ledger, TaskDirectory(home.tasks, entry.name), known)
+        task = await _read(ledger, TaskDirectory(home.tasks, entry.name), known)
         if task is None:
             _set_aside(home, entry)
             counts.aside += 1
             continue
+        known.pop(task.id, None)
         supervisor.catalog.add(task)
-        if task.directory.read_exit() is not None:
-            counts.ended += 1
-            job_nursery.start_soon(supervisor.resolve, task)
-        elif task.directory.read_claim() is not None:
-            counts.adopted += 1
-            supervisor.running.add(task)
-            _note_output(task)
-            job_nursery.start_soon(supervisor.resolve, task)
-        else:
-            waiting.append(task)
+        supervisor.count_on(task.record.order)
+        match _standing(task):
+            case "ended":
+                counts.ended += 1
+                job_nursery.start_soon(supervisor.resolve, task)
+            case "claimed":
+                counts.adopted += 1
+                supervisor.running.add(task)
+                _note_start(task)
+                _note_output(task)
+                job_nursery.start_soon(supervisor.resolve, task)
+            case "waiting":
+                waiting.append(task)
+    for record in known.values():  # somebody has removed the folder
+        counts.gone += 1
+        task = Task(record, TaskDirectory(home.tasks, record.id))
+        supervisor.catalog.add(task)
+        job_nursery.start_soon(supervisor.resolve, task)
     for task in sorted(waiting, key=lambda task: task.record.order):
         counts.queued += 1
         supervisor.enqueue(task)
     return counts
 
 
+def _standing(task: Task) -> str:
+    if task.directory.read_exit() is not None:
+        return "ended"
+    return "waiting" if task.directory.read_claim() is None else "claimed"
+
+
 async def _read(
-    home: Home, ledger: Ledger, directory: TaskDirectory, known: dict[str, TaskRecord]
+    ledger: Ledger, directory: TaskDirectory, known: dict[str, TaskRecord]
 ) -> Task | None:
     """The task of a directory; None where its spec was never written whole."""
     spec = directory.read_spec()
     if spec is None or spec.id != directory.id:
-        return None
-    record = known.get(spec.id, record_of(spec))
-    if spec.id not in known and spec.key is not None:
+        # A spec that was spoilt later is no reason to drop a task whose handle is known.
+        record = known.get(directory.id)
+        return None if record is None else Task(_promoted(record), directory)
+    if spec.id not in known:
         # Accepted, and killed before the key was written, or while it was.
-        key = Key(caller=spec.caller, key=spec.key, digest=spec.digest or "", task=spec.id)
-        try:
-            await ledger.add(key)
-        except StoreUnavailable as exc:
-            log.error("key_not_written", taskId=record.task_id, reason=str(exc))
+        await _give_key(ledger, spec)
+    return Task(_promoted(known.get(spec.id, record_of(spec))), directory)
+
+
+def _promoted(record: TaskRecord) -> TaskRecord:
+    """Of a task that has not ended: whatever call began it is gone with the engine that had it."""
     if record.status not in (Status.QUEUED, Status.RUNNING):
         record = msgspec.structs.replace(record, status=Status.QUEUED)
-    # Whatever call began it is gone with the engine that had it.
-    return Task(msgspec.structs.replace(record, promoted=True), directory)
+    return msgspec.structs.replace(record, promoted=True)
+
+
+async def _give_keys(home: Home, ledger: Ledger) -> None:
+    """Give a ledger that is new the keys of all tasks; it may stand in for one that was lost."""
+    for entry in os.scandir(home.tasks):
+        spec = TaskDirectory(home.tasks, entry.name).read_spec()
+        if spec is not None:
+            await _give_key(ledger, spec)
+    ledger.set_complete()
+
+
+async def _give_key(ledger: Ledger, spec: Spec) -> None:
+    if spec.key is None:
+        return
+    key = Key(caller=spec.caller, key=spec.key, digest=spec.digest or "", task=spec.id)
+    try:
+        await ledger.add(key)
+    except StoreUnavailable as exc:
+        log.error("key_not_written", taskId="t" + spec.id, reason=str(exc))
+
+
+def _note_start(task: Task) -> None:
+    """Take the claim's time for the start, until the keeper tells it more exactly."""
+    started_at = task.directory.claimed_at()
+    if task.record.status is Status.QUEUED and started_at is not None:
+        task.change(status=Status.RUNNING, started_at=started_at)
 
 
 def _note_output(task: Task) -> None:
@@ -110,7 +156,7 @@ def _note_output(task: Task) -> None:
 def _set_aside(home: Home, entry: os.DirEntry[str]) -> None:
     """Move what is no task of ours out of the way; nobody was told of it."""
     home.aside.mkdir(mode=0o700, exist_ok=True)
-    target = home.aside / entry.name
+    target = home.aside / f"{entry.name}-{time.time_ns()}"  # there may be one of that name
     try:
         os.rename(entry.path, target)
     except OSError as exc:

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import structlog
 
 from engine.jobs.directory import Spec
 from engine.jobs.shellstate import CallPlan, ShellState, commit, decode_state, encode_state
 
 _FILE: Final = "shell"
+
+log = structlog.get_logger()
 
 
 class ShellSessions:
@@ -34,13 +37,16 @@ class ShellSessions:
             data = (self._folder / caller / _FILE).read_bytes()
         except FileNotFoundError:
             return None
-        return decode_state(data)
+        state = decode_state(data)
+        if state is None:
+            log.warning("session_not_read", caller=caller)
+        return state
 
     def commit(self, spec: Spec, plan: CallPlan, dump: bytes) -> str | None:
         """Take the state that a call's shell dumped; its directory, None if there is no state.
 
-        On disk before this returns: a reply may tell of it. A call with a directory of its own
-        leaves the session's where it was.
+        On disk before this returns: a reply may tell of it. What the disk does not take is there
+        until the engine ends. A call with a directory of its own leaves the session's where it was.
         """
         state = commit(plan, dump)
         if state is None:
@@ -51,7 +57,10 @@ class ShellSessions:
             kept = prior.directory if prior is not None else os.fsencode(spec.base.cwd)
             state = msgspec.structs.replace(state, directory=kept)
         if state is not self._states.get(spec.caller):
-            self._write(spec.caller, state)
+            try:
+                self._write(spec.caller, state)
+            except OSError as exc:
+                log.error("session_not_written", caller=spec.caller, reason=str(exc))
             self._states[spec.caller] = state
         return directory
 

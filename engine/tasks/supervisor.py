@@ -18,7 +18,7 @@ from engine.config import Home, Settings
 from engine.errors import InvalidState, KeyConflict, Overloaded, ShuttingDown
 from engine.jobs.directory import Base, Spec, make_directory
 from engine.jobs.executor import Executor, LaunchRefused, Outcome, RunningJob
-from engine.model import Kind, Status, TaskRecord, title_of
+from engine.model import Kind, Status, TaskRecord, as_text, title_of
 from engine.store.index import Index
 from engine.store.ledger import Key, Ledger, Tomb
 from engine.store.writer import StoreUnavailable
@@ -31,6 +31,8 @@ from engine.tasks.task import Listener, Task
 from engine.tasks.waits import Waits
 
 START_SECS: Final = 5.0  # that a call waits for the start of a job that has its slot; usually 3 ms
+MAX_LAUNCHES: Final = 5  # of one job, by keepers that die before they claim it
+RETRY_SECS: Final = 1.0  # until a task's directory is tried again that could not be read
 KEY_SECS: Final = 10.0  # for a key to be on disk
 
 log = structlog.get_logger()
@@ -140,7 +142,7 @@ class Supervisor:
         """The directory of a new task, with what was asked in it. Raises Overloaded."""
         try:
             directory = make_directory(self._home.tasks)
-            while self.catalog.is_taken(directory.id):
+            while self.catalog.is_buried(directory.id):
                 directory.remove()
                 directory = make_directory(self._home.tasks)
             kind = Kind.BASH if asked.command is not None else Kind.ARGV
@@ -158,6 +160,10 @@ class Supervisor:
             log.error("call_not_accepted", reason=str(exc))
             raise Overloaded(f"no task directory: {exc.strerror}", "disk") from exc
         return Task(record_of(spec), directory, spec)
+
+    def count_on(self, order: int) -> None:
+        """Give the next tasks orders after `order`, which one of an earlier engine has."""
+        self._next_order = max(self._next_order, order + 1)
 
     # -- queue and slots -------------------------------------------------------------------------
 
@@ -197,22 +203,31 @@ class Supervisor:
             job = await self._launch(task)
             outcome = await self._watch(task, job)
         except LaunchRefused as exc:
-            log.error("launch_refused", taskId=task.record.task_id, reason=str(exc))
-            self.end_unstarted(task, ending.unstarted("spawn_error", now_ms(), message=str(exc)))
+            self._refuse(task, exc)
             outcome = Outcome.GONE
         if outcome is Outcome.GONE:
             self.catalog.retire(task)
         else:
             await self.resolve(task)
 
+    def _refuse(self, task: Task, refusal: LaunchRefused) -> None:
+        """End a task whose job could not be handed to a keeper."""
+        log.error("launch_refused", taskId=task.record.task_id, reason=str(refusal))
+        failure = {"errno": refusal.errno, "message": str(refusal)}
+        self.end_unstarted(task, ending.unstarted("spawn_error", now_ms(), error=failure))
+
     async def _launch(self, task: Task) -> RunningJob:
-        spec = task.spec or task.directory.read_spec()
-        if spec is None:
-            raise LaunchRefused("spec.json cannot be read")
-        state = self.sessions.state(spec.caller) if spec.session else None
+        task.launches += 1
+        try:
+            spec = task.spec or task.directory.read_spec()
+            if spec is None:
+                raise LaunchRefused("spec.json cannot be read")
+            state = self.sessions.state(spec.caller) if spec.session else None
+        except OSError as exc:
+            raise LaunchRefused(f"not read: {exc.strerror}") from exc
         order, task.plan = self._starter.order(spec, state)
         task.spec = spec
-        task.change(cwd=order.cwd)
+        task.change(cwd=as_text(order.cwd))
         return await self._executor.launch(task.directory, order)
 
     async def _watch(self, task: Task, job: RunningJob) -> Outcome:
@@ -229,22 +244,35 @@ class Supervisor:
 
         For a job that an earlier engine began, and for one whose keeper died under us.
         """
-        while True:
-            self._take_end(task)
-            claim = _claim_of(task)
-            if claim is None:
-                self._requeue(task)
-                return
-            job = await self._executor.attach(task.directory, claim) if claim else None
-            outcome = Outcome.ABSENT if job is None else await self._watch(task, job)
-            self._take_end(task)
-            if outcome is Outcome.BROKEN:
-                continue  # if that keeper is dead, the next attach says so
-            if not task.is_ended:
-                self._lose(task)
-            break
+        is_resolved = False
+        while not is_resolved:
+            try:
+                is_resolved = await self._resolve_once(task)
+            except OSError as exc:
+                log.error("task_not_read", taskId=task.record.task_id, reason=str(exc))
+                await trio.sleep(RETRY_SECS)  # nobody tells when there is a descriptor to be had
+
+    async def _resolve_once(self, task: Task) -> bool:
+        """False: ask again. Raises OSError."""
+        self._take_end(task)
+        claim = _claim_of(task)
+        if claim is None and task.launches < MAX_LAUNCHES:
+            self._requeue(task)
+            return True
+        if claim is None:
+            self._refuse(task, LaunchRefused(f"{MAX_LAUNCHES} keepers died before they began it"))
+            self.catalog.retire(task)
+            return True
+        job = await self._executor.attach(task.directory, claim) if claim else None
+        outcome = Outcome.ABSENT if job is None else await self._watch(task, job)
+        self._take_end(task)
+        if outcome is Outcome.BROKEN:
+            return False  # if that keeper is dead, the next attach says so
+        if not task.is_ended:
+            self._lose(task)
         self.catalog.retire(task)
         self.waits.wake(("start", task.id))  # whoever waits for its keeper: there is none
+        return True
 
     def _take_end(self, task: Task) -> None:
         """Take over the end that stands in the directory, if there is one."""
@@ -265,9 +293,10 @@ class Supervisor:
     def _lose(self, task: Task) -> None:
         try:
             sizes = task.directory.output_sizes(task.record.files)
+            started_at = task.record.started_at or task.directory.claimed_at()
         except FileNotFoundError:
-            sizes = task.record.sizes
-        end = ending.lost(task.record, now_ms(), sizes)
+            sizes, started_at = task.record.sizes, None
+        end = ending.lost(task.record, now_ms(), sizes, started_at)
         try:
             task.directory.end_lost(end)
         except OSError as exc:
@@ -279,8 +308,8 @@ class Supervisor:
     def _on_started(self, task: Task, news: dict[str, Any]) -> None:
         task.is_launching = False
         task.spec = task.spec if task.plan is not None else None
-        if task.record.status is Status.QUEUED:
-            wanted, cwd = task.record.cwd, news["cwd"] or None
+        if task.record.status is Status.QUEUED or task.record.started_at != news["startedAt"]:
+            wanted, cwd = task.record.cwd, as_text(news["cwd"]) or None
             is_elsewhere = wanted is not None and cwd is not None and cwd != wanted
             task.change(
                 status=Status.RUNNING,
@@ -310,7 +339,7 @@ class Supervisor:
             record = msgspec.structs.replace(record, last_output_at=record.ended_at)
         if dump and task.plan and task.spec and end["cause"] == "exit" and not record.promoted:
             cwd = self.sessions.commit(task.spec, task.plan, dump)
-            record = msgspec.structs.replace(record, cwd=cwd or record.cwd)
+            record = msgspec.structs.replace(record, cwd=as_text(cwd) if cwd else record.cwd)
         task.record, task.plan, task.spec, task.is_launching = record, None, None, False
         self._index.put(record)
         log.debug(
@@ -345,10 +374,13 @@ class Supervisor:
         One that has a slot is waited for until it runs, so that its task id can be told.
         Cancelling promotes too: the call is gone, the job is not.
         """
+        task.inline_calls += 1
         try:
             await self.wait_ended(task, budget_secs)
         finally:
-            if not task.is_ended:
+            task.inline_calls -= 1
+            # A repeat under the same key may be answered first: the other call goes on.
+            if not task.is_ended and not task.inline_calls:
                 self._promote(task)
         if task.is_launching:
             await self.waits.until(
@@ -360,6 +392,16 @@ class Supervisor:
         await self.waits.until(
             ("end", task.id), lambda: True if task.is_ended else None, timeout_secs
         )
+
+    def reset_session(self, caller: str) -> None:
+        """Forget the caller's shell session: the next call has a new one.
+
+        What runs now leaves it, or its end would bring the old one back.
+        """
+        self.sessions.reset(caller)
+        for task in self.catalog.unfinished():
+            if task.record.caller == caller:
+                task.plan = None
 
     def _promote(self, task: Task) -> None:
         if not task.record.promoted:
@@ -387,9 +429,13 @@ class Supervisor:
         except OSError as exc:
             log.warning("task_files_left", taskId=record.task_id, reason=str(exc))
 
+    def start_nothing(self) -> None:
+        """Refuse new calls, and leave those that wait in the queue there."""
+        self.is_stopping = True
+
     def stop(self) -> None:
         """Start nothing more and answer all who wait with how things stand. Jobs run on."""
-        self.is_stopping = True
+        self.start_nothing()
         self.waits.stop()
 
 

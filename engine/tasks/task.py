@@ -16,7 +16,17 @@ from engine.model import NEXT, TaskRecord
 class Task:
     """`record` is immutable and swapped; whoever swaps it wakes those who wait."""
 
-    __slots__ = ("directory", "is_launching", "job", "plan", "record", "spec", "told")
+    __slots__ = (
+        "directory",
+        "inline_calls",
+        "is_launching",
+        "job",
+        "launches",
+        "plan",
+        "record",
+        "spec",
+        "told",
+    )
 
     def __init__(
         self, record: TaskRecord, directory: TaskDirectory, spec: Spec | None = None
@@ -26,7 +36,9 @@ class Task:
         self.spec = spec  # until the job is started; None also for one read back
         self.plan: CallPlan | None = None  # while its shell may commit a state
         self.job: RunningJob | None = None  # until nobody of it is left
+        self.inline_calls = 0  # calls within their budget that wait for it
         self.is_launching = False  # off the queue, not yet known to run
+        self.launches = 0  # keepers it was handed to; one that dies first has not begun it
         # Caller -> for each output file, the offset up to which a reply has shown it.
         self.told: dict[str, tuple[int, ...]] = {}
 

@@ -103,6 +103,7 @@ class FakeEngine:
         self._connections: list[ServerConnection] = []
         home.mkdir(mode=0o700, exist_ok=True)
         self.started_at = stamp()
+        self.process: subprocess.Popen[bytes] | None = None  # stands in for the engine's own
 
     def start(self) -> None:
         path = self.home / "engine.sock"
@@ -117,10 +118,11 @@ class FakeEngine:
             )
         finally:
             os.close(folder)
+        self.process = self.process or subprocess.Popen(["sleep", "600"])
         facts = {
             "url": "ws://127.0.0.1:8420/rpc",
             "socket": str(path),
-            "pid": os.getpid(),
+            "pid": self.process.pid,
             "version": "0.1.0",
             "startedAt": self.started_at,
             "tokens": {"agent": AGENT, "observer": "o" * 43},
@@ -147,12 +149,19 @@ class FakeEngine:
         """Leave no process, thread or file descriptor behind."""
         if self._server is not None:
             self.stop()
+        self._end_process()
         for job in self.jobs.values():
             self._kill(job, signal.SIGKILL)
         for thread in self._threads:
             thread.join(10)
             assert not thread.is_alive()
         shutil.rmtree(self.home)
+
+    def _end_process(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
 
     def methods(self) -> list[str]:
         return [method for method, _ in self.calls]
@@ -178,14 +187,16 @@ class FakeEngine:
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if request.path != "/rpc" or request.headers["Host"] != "localhost":
             return connection.respond(404, "")
-        return None if token in (AGENT, HUMAN) else connection.respond(401, "")
+        if token not in (AGENT, HUMAN):
+            return connection.respond(401, "")
+        self._connections.append(connection)  # before the client hears that it is connected
+        return None
 
     def _serve(self, connection: ServerConnection) -> None:
         assert connection.request is not None
         token = connection.request.headers["Authorization"].removeprefix("Bearer ")
         hello: dict[str, Any] = {}
         lock = threading.Lock()
-        self._connections.append(connection)
         with suppress(ConnectionClosed, OSError):
             for text in connection:
                 call = json.loads(text)
@@ -214,6 +225,7 @@ class FakeEngine:
             connection.send(json.dumps({"jsonrpc": "2.0", "id": call["id"], **reply}))
         if method == "shutdown" and "result" in reply:
             self.stop()
+            self._end_process()
 
     # Methods.
 
@@ -468,4 +480,5 @@ class FakeEngine:
 def shown(data: bytes) -> str:
     """Output as a reply shows it."""
     text = re.sub(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07", "", data.decode(errors="replace"))
-    return re.sub(r"[^\n]*\r(?!\n)", "", text)
+    lines = (line.removesuffix("\r") for line in text.split("\n"))
+    return "\n".join(line.rpartition("\r")[2] for line in lines)

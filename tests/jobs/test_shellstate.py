@@ -71,8 +71,11 @@ def test_a_listing_that_makes_no_sense_is_no_dump() -> None:
 
 
 def test_a_state_survives_its_file() -> None:
-    state = commit(planned(), DUMP)
+    base = {**BASE, "not-a-name": "\udcff", "SHLVL": "3"}
+    plan = plan_call(None, b"true", session=True, base=base, env={}, defaults={}, identity={})
+    state = commit(plan, DUMP)
     assert state is not None
+    assert state.foreign == ((b"not-a-name", b"\xff"), (b"SHLVL", b"3"))
     assert decode_state(encode_state(state)) == state
 
 

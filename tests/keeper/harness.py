@@ -30,7 +30,8 @@ class KeeperClient:
         data = json.dumps(message).encode() + b"\n"
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         sent = self.sock.sendmsg([data], rights)
-        self.sock.sendall(data[sent:])
+        if sent < len(data):  # else it may have answered and gone by now
+            self.sock.sendall(data[sent:])
 
     def next(self) -> dict[str, Any]:
         line = self.file.readline()
@@ -66,8 +67,10 @@ class Nursery:
         self.requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs, open(home / "keepers.log", "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(MOTHER)]
-                + [str(theirs.fileno()), str(self.sockets), "1024"],
+                [
+                    *(sys.executable, "-I", "-S", str(MOTHER)),
+                    *(str(theirs.fileno()), str(self.sockets), "1024"),
+                ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -1,4 +1,4 @@
-"""Mirrors `engine/keeper/keeper.py`: keepers of a real mother, real processes, no engine, no trio."""
+"""Mirrors `engine/keeper/keeper.py`: keepers of a real mother, real processes, no engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from keeper.harness import Nursery, bash, is_running, nursery, order, read_exit
 
 
@@ -334,8 +333,7 @@ def test_kill_of_the_parent_reaches_the_keeper_of_that_job_alone(mother: Nursery
     other.expect("started")
     keeper.send(bash(directory, "exec bash -c 'kill -9 $PPID'"))
     with pytest.raises(EOFError):
-        while True:
-            keeper.next()
+        keeper.expect("ended")
     assert other.expect("ended")["record"]["exitCode"] == 0
     other.send({"op": "cancel", "grace": 0})
     other.expect("gone")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import msgspec
@@ -172,6 +173,23 @@ def test_a_lone_surrogate_spoils_only_its_own_call_of_a_batch() -> None:
     assert isinstance(batch[0], Call)
     assert isinstance(batch[1], Invalid)
     assert (batch[1].id, batch[1].error.code) == (2, -32602)
+
+
+@pytest.mark.parametrize(
+    "values",
+    ["[]," * 300_000, "1," * (8 << 20), '"",' * (5 << 20), '{"a":1},' * 150_001],
+    ids=["lists", "numbers", "strings", "objects"],
+)
+def test_a_frame_of_more_values_than_can_be_parsed_in_a_moment_is_refused(values: str) -> None:
+    start = time.perf_counter()
+    call = '{"jsonrpc":"2.0","id":1,"method":"m","params":[' + values + "1]}"
+    assert fault_of(call) == (None, -32600)
+    assert time.perf_counter() - start < 2
+
+
+def test_marks_in_a_string_are_no_values() -> None:
+    text = '[{",' * 1_000_000
+    assert params_of(call_text(params={"command": text})) == {"command": text}
 
 
 @pytest.mark.parametrize("size", [0, 65, 1000])

@@ -166,8 +166,8 @@ async def test_after_a_cancelled_call_the_next_call_works(tmp_path: Path) -> Non
         message = {"jsonrpc": "2.0", "id": "long", "method": "gate"}
         await websocket.send_message(json.dumps(message))
         await gate.wait_until("started", 1)
-        message = {"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": "long"}}
-        await websocket.send_message(json.dumps(message))
+        cancel = {"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": "long"}}
+        await websocket.send_message(json.dumps(cancel))
         assert await receive(websocket) == {
             "jsonrpc": "2.0",
             "id": "long",
@@ -358,12 +358,17 @@ async def test_bad_jsonrpc_is_answered_and_the_connection_stays_up(tmp_path: Pat
 
 @pytest.mark.case("C142")
 @pytest.mark.parametrize(
-    "text",
-    ["[" * 200_000, '{"jsonrpc":"2.0","id":1,"method":"get_data","cmd":1,"cmd":2}'],
-    ids=["deep", "name twice"],
+    ("text", "expected"),
+    [
+        ("[" * 200_000, (None, -32700)),
+        ('{"jsonrpc":"2.0","id":1,"method":"get_data","cmd":1,"cmd":2}', (None, -32700)),
+        # Correct as JSON: the protocol answers a lone surrogate as bad params.
+        ('{"jsonrpc":"2.0","id":1,"method":"get_data","params":{"\\ud800":1}}', (1, -32602)),
+    ],
+    ids=["deep", "name twice", "surrogate in a name"],
 )
-async def test_hostile_json_is_a_parse_error_and_harms_no_connection(
-    text: str, tmp_path: Path
+async def test_hostile_json_is_refused_and_harms_no_connection(
+    text: str, expected: tuple[Any, int], tmp_path: Path
 ) -> None:
     async with (
         serving(tmp_path) as served,
@@ -372,6 +377,6 @@ async def test_hostile_json_is_a_parse_error_and_harms_no_connection(
     ):
         await websocket.send_message(text)
         reply = await receive(websocket)
-        assert (reply["id"], reply["error"]["code"]) == (None, -32700)
+        assert (reply["id"], reply["error"]["code"]) == expected
         assert await call(websocket, "get_data", id_="marker") == MARKER
         assert await call(other, "get_data", id_="marker") == MARKER

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect, unix_connect
 
 from engine.server import frontdoor
+from engine.server.doors import Doors
 
 
 def status_of(response: bytes) -> int:
@@ -212,13 +214,12 @@ async def test_the_socket_in_the_home_has_the_same_doors(tmp_path: Path) -> None
             with unix_connect(path, "ws://localhost/rpc", additional_headers=headers) as client:
                 client.send('{"jsonrpc":"2.0","id":1,"method":"get_data"}')
                 assert json.loads(client.recv(timeout=LIMIT))["result"] == ["hello", 5]
-            for url, options, status in (
-                ("ws://localhost/rpc", {}, 401),
-                ("ws://attacker.example/rpc", {"additional_headers": headers}, 403),
-            ):
-                with pytest.raises(InvalidStatus) as caught:
-                    unix_connect(path, url, **options)
-                assert caught.value.response.status_code == status
+            with pytest.raises(InvalidStatus) as caught:
+                unix_connect(path, "ws://localhost/rpc")
+            assert caught.value.response.status_code == 401
+            with pytest.raises(InvalidStatus) as caught:
+                unix_connect(path, "ws://attacker.example/rpc", additional_headers=headers)
+            assert caught.value.response.status_code == 403
 
         await trio.to_thread.run_sync(try_all)
 
@@ -263,8 +264,8 @@ async def test_500_clients_at_once_are_all_served(tmp_path: Path) -> None:
             assert (await call(websocket, "get_data"))["result"] == ["hello", 5]
             answered += 1
 
-    async with serving(tmp_path) as served, trio.open_nursery() as nursery:
-        with trio.fail_after(60):
+    with trio.fail_after(60):
+        async with serving(tmp_path) as served, trio.open_nursery() as nursery:
             for _ in range(500):
                 nursery.start_soon(one, served)
     assert answered == 500
@@ -305,7 +306,7 @@ async def test_no_descriptor_left_is_waited_out_and_not_the_end(tmp_path: Path) 
         door = frontdoor.FrontDoor(
             served.dispatcher, frontdoor.Pages(readiness=lambda: None, whoami=dict)
         )
-        doors = frontdoor.Doors(tokens=served.tokens, port=port)
+        doors = Doors(tokens=served.tokens, port=port)
         listeners: Any = [(Exhausted(inner), doors)]
         async with trio.open_nursery() as nursery:
             with capture_logs() as logs:
@@ -375,8 +376,6 @@ async def test_the_end_is_not_put_off_by_a_wait_or_by_a_client_that_does_not_ans
 
 
 async def test_a_peer_on_the_socket_in_the_home_is_told_by_its_process() -> None:
-    import os
-
     ours, theirs = socket.socketpair()
     with ours, theirs:
         sock = trio.socket.from_stdlib_socket(ours)

@@ -108,5 +108,5 @@ async def test_a_home_with_a_path_longer_than_an_address_holds_has_its_socket(
 
 
 def test_a_home_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(CannotListen, match="nowhere/engine.sock: No such file or directory"):
+    with pytest.raises(CannotListen, match=r"nowhere/engine\.sock: No such file or directory"):
         open_unix(tmp_path / "nowhere")

@@ -65,3 +65,20 @@ async def test_last_words_arrive_though_the_client_is_still_sending() -> None:
             assert await theirs.receive_some() == b""
             await theirs.send_all(b"x" * 10_000)
             await theirs.send_eof()
+
+
+async def test_last_words_are_said_while_somebody_else_still_reads() -> None:
+    ours, theirs = await connected()
+    stream = HeadStream(ours)
+    stream.open()
+    async with ours, theirs, trio.open_nursery() as nursery:
+        nursery.start_soon(stream.receive_some)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(stream.linger, b"last words")
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(5):
+            assert await theirs.receive_some() == b"last words"
+            await theirs.send_all(b"for the reader")
+            await trio.testing.wait_all_tasks_blocked()
+            await theirs.send_all(b"for nobody")
+            await theirs.send_eof()

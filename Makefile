@@ -1,0 +1,53 @@
+# The first python3 that is new enough; another one: make PYTHON=/path/to/python3
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+JOBS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DELETE_ON_ERROR:
+.PHONY: install venv check format test demo cases bench lock clean
+
+install venv: $(STAMP)
+
+# Everything by hash from the lock file; then the project itself, which adds nothing to it.
+$(STAMP): pyproject.toml requirements-dev.lock
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found; say make PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -q -n $(JOBS)
+
+demo: $(STAMP)
+	$(BIN)/python scripts/demo.py
+
+cases: $(STAMP)
+	$(BIN)/python scripts/cases.py
+
+bench: $(STAMP)
+	$(BIN)/python scripts/bench.py
+
+# Writes the lock file anew, with the newest versions that pyproject.toml allows.
+lock:
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet pip-tools
+	build/lock/bin/pip-compile --quiet --upgrade --generate-hashes --extra dev \
+		--build-deps-for editable --allow-unsafe --strip-extras --no-emit-index-url \
+		--no-emit-options --no-emit-trusted-host --output-file requirements-dev.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

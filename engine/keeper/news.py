@@ -1,0 +1,57 @@
+"""Who is told of one task, and how often: growth at most every few milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from engine.keeper.kept import clock
+from engine.keeper.link import Link
+
+INTERVAL: Final = 0.005  # seconds between two words of growth
+
+Send = Callable[[Link, dict[str, Any], bytes], None]  # drops a link that does not take it
+
+
+class News:
+    """The links that launched a task or attached to it. `at` is when growth is to be told."""
+
+    def __init__(self, send: Send, first: Link) -> None:
+        self._send = send
+        self._links = [first]
+        self._last = 0.0
+        self.at: float | None = None
+
+    def add(self, link: Link) -> None:
+        if link not in self._links:
+            self._links.append(link)
+
+    def drop(self, link: Link) -> None:
+        if link in self._links:
+            self._links.remove(link)
+
+    def catch_up(self, link: Link) -> None:
+        """Tell anew, soon, if this link that takes messages again has missed some."""
+        if link in self._links:
+            self.want()
+
+    def tell(self, message: dict[str, Any], payload: bytes = b"") -> None:
+        for link in list(self._links):
+            self._send(link, message, payload)
+
+    def want(self) -> None:
+        """Have growth told as soon as the interval allows."""
+        if self.at is None:
+            self.at = max(clock(), self._last + INTERVAL)
+
+    def hold_back(self) -> None:
+        """Count growth as told now: what ends at once tells of its output with its end."""
+        self._last = clock()
+
+    def tell_if_due(self, sizes: dict[str, Any]) -> None:
+        if self.at is None or clock() < self.at:
+            return
+        self.at, self._last = None, clock()
+        for link in list(self._links):
+            if not link.is_backed_up:  # a slow reader hears the newest word only
+                self._send(link, {"ev": "grew", **sizes}, b"")

@@ -1,0 +1,18 @@
+"""A small engine to talk to, and one that is the real thing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from client.fake_engine import FakeEngine
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakeEngine]:
+    """A fake engine that listens in a home of its own."""
+    engine = FakeEngine(tmp_path / "home")
+    engine.start()
+    yield engine
+    engine.close()

@@ -1,0 +1,141 @@
+"""Mirrors `engine/cli/main.py`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli.program import engine, environment
+from client.fake_engine import FakeEngine
+
+VERBS = [
+    *("run", "exec", "wait", "tasks", "show", "output", "cancel", "forget", "reset"),
+    *("status", "serve", "stop", "call", "version", "help"),
+]
+
+
+def test_options_of_all_verbs_stand_before_or_after_the_verb(fake: FakeEngine) -> None:
+    for arguments in (["--as", "ci", "tasks"], ["tasks", "--as", "ci"]):
+        assert engine(fake.home, *arguments).code == 0
+    assert [params["as"] for _, params in fake.calls] == ["ci", "ci"]
+    assert engine(fake.home, "--as", "a", "tasks", "--as", "b").code == 0
+    assert fake.calls[-1][1]["as"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["run"], 125),
+        (["run", "echo", "hi"], 125),
+        (["run", "true", "--no-such"], 125),
+        (["run", "-", "--stdin", "-"], 125),
+        (["run", "true", "-e", "X"], 125),
+        (["run", "true", "-d", "--on-disconnect", "cancel"], 125),
+        (["run", "--as", "Not A Name", "true"], 125),
+        (["exec"], 125),
+        (["wait"], 125),
+        (["wait", "t8f3kr9", "--timeout", "-1"], 125),
+        (["output", "-f"], 125),
+        (["output"], 2),
+        (["tasks", "--as", "Not A Name"], 2),
+        (["tasks", "--no-such"], 2),
+        (["reset", "python"], 2),
+        (["--color", "blue", "tasks"], 2),
+        (["no-such-verb"], 2),
+        (["logs"], 2),
+        ([], 2),
+        (["serve", "--set", "x"], 2),
+    ],
+)
+def test_wrong_usage_is_2_or_125_for_the_verbs_that_exit_as_a_job(
+    tmp_path: Path, arguments: list[str], code: int
+) -> None:
+    done = engine(tmp_path / "home", *arguments)
+    assert (done.code, done.out) == (code, b"")
+    assert done.err.startswith("engine: ")
+    assert done.err.count("\n") == 1
+    assert not (tmp_path / "home").exists()
+
+
+def test_several_words_to_run_name_the_verb_for_lists(tmp_path: Path) -> None:
+    assert "engine exec -- ARGV" in engine(tmp_path / "home", "run", "echo", "hi").err
+
+
+@pytest.mark.parametrize(("verb", "code"), [("tasks", 69), ("status", 69), ("stop", 69)])
+def test_where_no_engine_ever_was_the_verb_says_where_it_looked(
+    tmp_path: Path, verb: str, code: int
+) -> None:
+    home = tmp_path / "home"
+    done = engine(home, verb)
+    right = f"engine: no engine at home in {home} (no engine.json). engine serve\n"
+    assert done == (code, b"", right)
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("arguments", [["run", "true"], ["exec", "true"], ["wait", "t1"]])
+def test_no_start_is_125_where_no_engine_is(tmp_path: Path, arguments: list[str]) -> None:
+    done = engine(tmp_path / "home", "--no-start", *arguments)
+    assert done.code == 125
+    assert not (tmp_path / "home").exists()
+
+
+def test_an_engine_that_is_gone_is_named_with_its_pid(fake: FakeEngine) -> None:
+    pid = fake.process.pid if fake.process else 0
+    engine(fake.home, "stop")
+    done = engine(fake.home, "tasks")
+    assert (done.code, done.out) == (69, b"")
+    assert done.err == (
+        f"engine: not reachable at {fake.home}/engine.sock (refused)\n"
+        f"engine: engine.json names pid {pid}, which is gone. Start it: engine serve\n"
+    )
+
+
+def test_a_token_that_is_refused_is_no_reason_to_start_another_engine(fake: FakeEngine) -> None:
+    facts = json.loads((fake.home / "engine.json").read_text())
+    facts["tokens"]["agent"] = "x" * 43
+    (fake.home / "engine.json").write_text(json.dumps(facts))
+    done = engine(fake.home, "run", "true")
+    assert (done.code, done.out) == (125, b"")
+    assert done.err == (
+        "engine: token refused (401) by ws://127.0.0.1:8420/rpc; engine.json was read\n"
+        f"engine: from {fake.home}. Another engine may own this port.\n"
+    )
+
+
+def test_verbose_says_where_it_is_connected_and_as_whom(fake: FakeEngine) -> None:
+    done = engine(fake.home, "tasks", "-v", "--as", "ci")
+    assert done.err == f"engine: connected to {fake.home}/engine.sock as ci\n"
+
+
+def test_help_lists_every_verb_and_explains_each(tmp_path: Path) -> None:
+    listed = engine(tmp_path, "help").out.decode()
+    for verb in VERBS:
+        assert f"\n  {verb} " in listed
+        explained = engine(tmp_path, "help", verb)
+        assert explained == engine(tmp_path, verb, "--help")
+        assert (explained.code, explained.err) == (0, "")
+    assert engine(tmp_path, "help", "nothing").code == 2
+
+
+def loaded(home: Path, *arguments: str) -> set[str]:
+    """The modules that a call of the command line has imported when it ends."""
+    code = (
+        "import sys; from engine.cli.main import run; import os;"
+        f"run({list(arguments)!r}, dict(os.environ)); print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, env=environment(home), check=True
+    )
+    return {name.partition(".")[0] for name in done.stderr.decode().split()}
+
+
+def test_a_call_loads_no_more_than_it_needs(fake: FakeEngine) -> None:
+    heavy = {"trio", "rich", "sqlite3", "asyncio", "structlog", "ssl", "subprocess", "platformdirs"}
+    for arguments in (["tasks"], ["run", "true"], ["status"]):
+        modules = loaded(fake.home, *arguments)
+        assert {"wsproto", "click"} <= modules
+        assert not modules & (heavy | {"msgspec", "wcwidth"})
+    assert not loaded(fake.home, "version") & (heavy | {"wsproto"})

@@ -1,0 +1,75 @@
+"""Mirrors `engine/cli/words.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.cli import words
+from engine.client.errors import Refused
+
+
+@pytest.mark.parametrize(
+    ("record", "line"),
+    [
+        ({"status": "succeeded"}, None),
+        ({"status": "failed", "exitCode": 2}, "t1 failed, exit 2, after 3.4s"),
+        ({"status": "failed", "signal": "SIGKILL"}, "t1 failed, SIGKILL, after 3.4s"),
+        ({"status": "timed_out"}, "t1 timed out after 3.4s (--deadline)"),
+        ({"status": "cancelled"}, "t1 cancelled after 3.4s"),
+        (
+            {
+                "status": "failed",
+                "exitCode": 127,
+                "reason": "spawn_error",
+                "error": {"errno": 2, "message": "frob: not found"},
+            },
+            "t1 not started, exit 127: frob: not found",
+        ),
+        (
+            {"status": "lost"},
+            "t1 is lost: nobody saw its end; engine output t1 has what it wrote",
+        ),
+        ({"status": "denied", "decisionText": "use make"}, "t1 denied: use make"),
+    ],
+)
+def test_the_line_under_a_run_says_how_it_ended(record: dict[str, Any], line: str | None) -> None:
+    assert words.run_ended({"taskId": "t1", "durationMs": 3_400, **record}) == line
+
+
+def test_a_cancel_of_ours_counts_the_processes() -> None:
+    record = {"taskId": "t1", "status": "cancelled", "durationMs": 4_100, "signal": "SIGKILL"}
+    assert words.run_ended(record, 2) == "t1 cancelled after 4.1s, SIGKILL, 2 processes"
+    assert words.run_ended(record, 1) == "t1 cancelled after 4.1s, SIGKILL, 1 process"
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ({"status": "running", "taskId": "t1"}, "running"),
+        ({"status": "running", "kickoffId": "k1", "queuePosition": 2}, "queued #2"),
+        ({"status": "queued", "queuePosition": 1}, "queued #1"),
+        ({"status": "failed", "exitCode": 1}, "failed 1"),
+        ({"status": "failed", "exitCode": None, "signal": "SIGKILL"}, "failed KILL"),
+        ({"status": "failed", "exitCode": None, "signal": None}, "failed"),
+        ({"status": "timed_out", "exitCode": None}, "timed_out"),
+    ],
+)
+def test_a_status_fits_a_column(row: dict[str, Any], text: str) -> None:
+    assert words.short_status(row) == text
+
+
+def test_what_waits_says_where_and_why() -> None:
+    row = {"status": "running", "queuePosition": 2, "queueReason": "lane gpu is full (1 of 1)"}
+    assert words.waiting(row) == "queued #2: lane gpu is full (1 of 1)"
+    assert words.waiting({"status": "held"}) == "held"
+
+
+def test_an_error_names_the_handle_that_was_asked_for() -> None:
+    assert words.refusal(Refused(-32003, "no such handle"), "t1") == "no such task t1"
+    data = {"kind": "expired_handle", "endedAt": "2026-11-22T10:00:00.000Z", "status": "failed"}
+    assert words.refusal(Refused(-32004, "expired", data), "t7") == (
+        "t7 is expired (ended 2026-11-22 failed); its output was dropped"
+    )
+    assert words.refusal(Refused(-32007, "the queue is full"), "t1") == "the queue is full"

@@ -1,0 +1,117 @@
+"""Mirrors `engine/client/blocking.py`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from client.fake_engine import FakeEngine
+
+from engine.client.blocking import Client
+from engine.client.errors import ConnectionLost, NotReachable, Refused
+from engine.client.places import find_place
+
+LIMIT = 10.0  # seconds
+
+
+@pytest.fixture
+def client(fake: FakeEngine) -> Iterator[Client]:
+    client = Client(lambda: find_place(str(fake.home), None, {}), hello={"client": "test"})
+    client.connect()
+    yield client
+    client.close()
+
+
+def bash(command: str, **more: object) -> dict[str, object]:
+    return {"as": "ci", "command": command, **more}
+
+
+def test_a_call_returns_its_result_and_raises_its_error(client: Client) -> None:
+    assert client.call("bash", bash("echo hi"))["output"] == "hi\n"
+    with pytest.raises(Refused, match="no method nothing") as caught:
+        client.call("nothing", {})
+    assert caught.value.code == -32601
+
+
+def test_answers_come_in_the_order_in_which_they_are_ready(client: Client) -> None:
+    slow = client.submit("bash", bash("sleep 0.3; echo slow"), budget=20)
+    quick = client.submit("bash", bash("echo quick"), budget=20)
+    got = [client.next_answer(time.monotonic() + LIMIT) for _ in range(2)]
+    assert [g[0] for g in got if g] == [quick, slow]
+
+
+def test_a_call_keeps_the_answers_to_others_for_later(client: Client) -> None:
+    first = client.submit("bash", bash("echo first"), budget=20)
+    assert client.call("bash", bash("sleep 0.3; echo second"))["output"] == "second\n"
+    got = client.next_answer(time.monotonic() + LIMIT)
+    assert got is not None
+    assert (got[0], got[1].result["output"]) == (first, "first\n")
+
+
+def test_no_answer_by_the_moment_given_is_none(client: Client) -> None:
+    client.submit("bash", bash("sleep 5"), budget=20)
+    began = time.monotonic()
+    assert client.next_answer(began + 0.1) is None
+    assert 0.05 < time.monotonic() - began < 2
+
+
+def test_a_lost_call_is_sent_again_on_the_next_connection(fake: FakeEngine, client: Client) -> None:
+    client.submit("bash", bash("sleep 0.5; echo once", key="k"), budget=20)
+    fake.wait_for(lambda: "bash" in fake.methods())
+    fake.drop()
+    got = client.next_answer(time.monotonic() + LIMIT)
+    assert got is not None
+    assert got[1].result["output"] == "once\n"
+    assert fake.methods() == ["hello", "bash", "hello", "bash"]
+    assert len(fake.jobs) == 1
+
+
+def test_a_call_that_must_not_run_twice_is_not_sent_again(fake: FakeEngine, client: Client) -> None:
+    client.submit("bash", bash("sleep 5"), budget=20, resend=False)
+    fake.wait_for(lambda: "bash" in fake.methods())
+    fake.drop()
+    with pytest.raises(ConnectionLost, match="before bash was answered: it may have been done"):
+        client.next_answer(time.monotonic() + LIMIT)
+
+
+def test_what_is_lost_and_what_is_back_is_told_once(fake: FakeEngine) -> None:
+    told: list[str] = []
+    client = Client(
+        lambda: find_place(str(fake.home), None, {}),
+        tell_lost=lambda: told.append("lost"),
+        tell_back=lambda after: told.append("back"),
+    )
+    client.connect()
+    fake.stop()
+    again = threading.Timer(0.5, fake.start)
+    again.start()
+    assert client.call("engine_info", {})["slots"] == 32
+    again.join()
+    assert told == ["lost", "back"]
+    client.close()
+
+
+def test_patience_that_is_spent_is_not_reachable(fake: FakeEngine) -> None:
+    client = Client(lambda: find_place(str(fake.home), None, {}), patience=0.3)
+    client.connect()
+    fake.stop()
+    with pytest.raises(NotReachable, match=r"gave up after 0\.3 s"):
+        client.call("engine_info", {})
+
+
+def test_the_place_is_looked_for_at_each_attempt(fake: FakeEngine, tmp_path: Path) -> None:
+    places: list[str] = []
+
+    def find() -> object:
+        places.append(str(fake.home))
+        return find_place(str(fake.home), None, {})
+
+    client = Client(find)  # type: ignore[arg-type]
+    client.connect()
+    fake.drop()
+    client.call("engine_info", {})
+    client.close()
+    assert len(places) == 2

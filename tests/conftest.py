@@ -1,0 +1,40 @@
+"""What holds for every test: the environment of a user's machine, and nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+
+import leaks
+import pytest
+
+# A developer's settings that a user's machine does not have, and that change what is tested.
+for name in [name for name in os.environ if name == "PYTHONUNBUFFERED" or name[:7] == "ENGINE_"]:
+    del os.environ[name]
+
+leaks.adopt_orphans()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Fail a test that leaves a process running or a descriptor open; end what it left.
+
+    What fixtures of a wider scope hold is there before the test, and is none of it.
+    """
+    processes, opened = leaks.children(), leaks.descriptors()
+    yield
+    if left := leaks.children() - processes:
+        left = leaks.wait_gone(left, leaks.GRACE_SECS)
+        left |= leaks.children() - processes
+    names = [str(process) for process in left]
+    leaks.kill_all(processes)
+    leaks.reap(processes)
+    # No collection before the look: what it would close was left open, by this test. But an
+    # event loop that has ended holds its selector in a cycle, which is nobody's mistake.
+    new = leaks.descriptors().items() - opened.items()
+    if new and {target for _, target in new} == {"anon_inode:[eventpoll]"}:
+        gc.collect()
+        new = leaks.descriptors().items() - opened.items()
+    assert not names, f"left running: {names}"
+    assert not new, f"left open: {dict(new)}"

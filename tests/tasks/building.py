@@ -1,0 +1,133 @@
+"""A supervisor on a real home, index and ledger, over an executor that runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from engine.config import Home, Settings
+from engine.jobs.directory import Base, TaskDirectory
+from engine.jobs.executor import JobListener, LaunchRefused, Order, Outcome
+from engine.store.index import Index
+from engine.store.ledger import Ledger
+from engine.tasks.cancelling import Canceller
+from engine.tasks.catalog import Catalog
+from engine.tasks.sessions import ShellSessions
+from engine.tasks.starting import Starter
+from engine.tasks.supervisor import Asked, Supervisor
+from engine.tasks.waits import Waits
+
+LIMIT = 10.0  # seconds for any wait in a test
+BASE = Base(cwd="/", env={"PATH": "/bin:/usr/bin"})
+
+
+class FakeJob:
+    """Starts, and ends when it is cancelled."""
+
+    def __init__(self) -> None:
+        self._cancelled = trio.Event()
+
+    async def watch(self, listener: JobListener) -> Outcome:
+        listener.on_started({"pid": 1, "startedAt": 5, "cwd": "/"})
+        await self._cancelled.wait()
+        record = {"pid": 1, "cause": "cancelled", "exitCode": None, "signal": 15, "error": None}
+        record |= {"startedAt": 5, "endedAt": 6, "durationMs": 1, "cpuMs": 0, "cwd": "/"}
+        record |= {"survivors": [], "sizes": [0], "dropped": [[]]}
+        listener.on_ended(record, b"")
+        return Outcome.GONE
+
+    async def cancel(self, grace_secs: float) -> list[int]:
+        self._cancelled.set()
+        return [1]
+
+    async def survivors(self) -> list[dict[str, Any]]:
+        return []
+
+
+class DyingJob(FakeJob):
+    """A keeper that is killed before it claims the job."""
+
+    async def watch(self, listener: JobListener) -> Outcome:
+        await trio.lowlevel.checkpoint()
+        return Outcome.BROKEN
+
+
+@dataclass
+class FakeExecutor:
+    """`launched` are the ids of its jobs, in order; `make` makes one or raises."""
+
+    make: Callable[[], FakeJob] = FakeJob
+    attach_faults: list[Exception] = field(default_factory=list)
+    launched: list[str] = field(default_factory=list)
+
+    async def launch(self, directory: TaskDirectory, order: Order) -> FakeJob:
+        self.launched.append(directory.id)
+        return self.make()
+
+    async def attach(self, directory: TaskDirectory, claim: str) -> FakeJob | None:
+        if self.attach_faults:
+            raise self.attach_faults.pop(0)
+        return None
+
+
+def refuse() -> FakeJob:
+    raise LaunchRefused("no process for a keeper")
+
+
+@dataclass(kw_only=True)
+class Built:
+    home: Home
+    supervisor: Supervisor
+    canceller: Canceller
+    catalog: Catalog
+    index: Index
+    ledger: Ledger
+    nursery: trio.Nursery
+
+
+@asynccontextmanager
+async def built(path: Path, executor: FakeExecutor, **settings: Any) -> AsyncIterator[Built]:
+    home = Home(path)
+    for folder in (home.tasks, home.sessions):
+        folder.mkdir(parents=True, exist_ok=True)
+    waits = Waits()
+    with (
+        closing(Index(home.index, lambda: waits.wake("tasks"))) as index,
+        closing(Ledger(home.record)) as ledger,
+        trio.fail_after(LIMIT),
+    ):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(index.serve)
+            await nursery.start(ledger.serve)
+            catalog = Catalog(home, index, ledger)
+            supervisor = Supervisor(
+                home=home,
+                settings=Settings(min_free_bytes=0, **settings),
+                executor=executor,
+                starter=Starter(str(home.path), 1 << 30),
+                sessions=ShellSessions(home.sessions),
+                index=index,
+                ledger=ledger,
+                catalog=catalog,
+                waits=waits,
+                job_nursery=nursery,
+            )
+            yield Built(
+                home=home,
+                supervisor=supervisor,
+                canceller=Canceller(supervisor, nursery),
+                catalog=catalog,
+                index=index,
+                ledger=ledger,
+                nursery=nursery,
+            )
+            nursery.cancel_scope.cancel()
+
+
+def ask(caller: str = "ci", **more: Any) -> Asked:
+    return Asked(caller=caller, base=BASE, argv=["true"], **more)

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tasks.building import BASE, Built, FakeExecutor, ask, built
+
+from engine.jobs.directory import Spec, make_directory
+from engine.model import Kind
+from engine.tasks.recovery import Recovery, recover
+
+
+async def recovered(engine: Built) -> Recovery:
+    return await recover(
+        engine.home, engine.index, engine.ledger, engine.supervisor, engine.nursery
+    )
+
+
+def leave_spec(engine: Built, order: int, **more: str) -> str:
+    """A call that was accepted, and its engine killed before a row or a key was written."""
+    directory = make_directory(engine.home.tasks)
+    spec = Spec(
+        id=directory.id,
+        caller="ci",
+        kind=Kind.ARGV,
+        title="true",
+        order=order,
+        created_at=1,
+        base=BASE,
+        argv=["true"],
+        **more,  # type: ignore[arg-type]
+    )
+    directory.write_spec(spec)
+    return directory.id
+
+
+def lose_ledger(home: Path) -> None:
+    for path in home.glob("record.db*"):
+        path.unlink()
+
+
+async def test_a_call_that_was_accepted_and_not_begun_is_begun_in_its_turn(tmp_path: Path) -> None:
+    executor = FakeExecutor()
+    async with built(tmp_path, executor, slots=1) as engine:
+        third, first, second = (leave_spec(engine, order) for order in (9, 7, 8))
+        assert await recovered(engine) == Recovery(queued=3)
+        assert [task.id for task in engine.supervisor.queue] == [second, third]
+        late = await engine.supervisor.accept(ask())
+        assert late.record.order == 10
+        for id_ in (first, second, third):
+            task = engine.catalog.find("k" + id_)
+            await engine.supervisor.wait_inline(task, 0)
+            await engine.canceller.cancel(task, 0, by="ci")
+        assert executor.launched[:3] == [first, second, third]
+
+
+async def test_its_key_is_its_own_though_it_was_not_written(tmp_path: Path) -> None:
+    executor = FakeExecutor()
+    async with built(tmp_path, executor) as engine:
+        engine.ledger.set_complete()
+        id_ = leave_spec(engine, 1, key="K", digest="d")
+        await recovered(engine)
+        again = await engine.supervisor.accept(ask(key="K", digest="d"))
+        assert again.id == id_
+        await engine.supervisor.wait_inline(again, 0)
+        assert executor.launched == [id_]
+
+
+async def test_a_ledger_that_was_lost_is_given_the_keys_of_ended_tasks_too(tmp_path: Path) -> None:
+    async with built(tmp_path, FakeExecutor()) as engine:
+        task = await engine.supervisor.accept(ask(key="K", digest="d"))
+        await engine.supervisor.wait_inline(task, 0)
+        await engine.canceller.cancel(task, 0, by="ci")
+        await engine.index.flush()
+    lose_ledger(tmp_path)
+    executor = FakeExecutor()
+    async with built(tmp_path, executor) as engine:
+        await recovered(engine)
+        again = await engine.supervisor.accept(ask(key="K", digest="d"))
+        assert (again.id, executor.launched) == (task.id, [])
+        assert engine.ledger.is_complete
+
+
+async def test_a_task_whose_folder_was_removed_is_lost_and_its_handle_known(tmp_path: Path) -> None:
+    async with built(tmp_path, FakeExecutor()) as engine:
+        task = await engine.supervisor.accept(ask())
+        await engine.supervisor.wait_inline(task, 0)
+        await engine.index.flush()
+    shutil.rmtree(task.directory.path)
+    async with built(tmp_path, FakeExecutor()) as engine:
+        assert (await recovered(engine)).gone == 1
+        again = engine.catalog.find(task.record.task_id)
+        await engine.supervisor.wait_ended(again, 5)
+        assert again.record.status == "lost"
+
+
+async def test_strangers_of_one_name_are_all_put_aside(tmp_path: Path) -> None:
+    async with built(tmp_path, FakeExecutor()) as engine:
+        for text in ("one", "two"):
+            (engine.home.tasks / "NOTES").write_text(text)
+            assert (await recovered(engine)).aside == 1
+        kept = sorted(path.read_text() for path in engine.home.aside.iterdir())
+        assert kept == ["one", "two"]

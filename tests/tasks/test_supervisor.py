@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from tasks.building import DyingJob, FakeExecutor, ask, built, refuse
+
+from engine.errors import KeyConflict, Overloaded, ShuttingDown
+from engine.tasks import supervisor as module
+
+
+async def test_a_job_whose_keepers_all_die_first_fails_and_is_not_tried_for_ever(
+    tmp_path: Path,
+) -> None:
+    executor = FakeExecutor(make=DyingJob)
+    async with built(tmp_path, executor) as engine:
+        task = await engine.supervisor.accept(ask())
+        await engine.supervisor.wait_ended(task, 5)
+        assert len(executor.launched) == 5
+        assert (task.record.status, task.record.reason) == ("failed", "spawn_error")
+        assert task.record.error is not None
+        assert task.record.error.message == "5 keepers died before they began it"
+        assert engine.supervisor.running == set()
+        assert engine.catalog.live == {}
+
+
+async def test_a_refused_launch_says_why_and_frees_its_slot(tmp_path: Path) -> None:
+    async with built(tmp_path, FakeExecutor(make=refuse), slots=1) as engine:
+        tasks = [await engine.supervisor.accept(ask()) for _ in range(3)]
+        for task in tasks:
+            await engine.supervisor.wait_ended(task, 5)
+            assert task.record.exit_code == 126
+            assert task.record.error is not None
+            assert task.record.error.message == "no process for a keeper"
+            end = task.directory.read_exit()
+            assert end is not None
+            assert end["cause"] == "spawn_error"
+
+
+async def test_a_directory_that_cannot_be_read_now_is_read_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_SECS", 0.01)
+    full = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    executor = FakeExecutor(make=DyingJob, attach_faults=[full, full])
+    async with built(tmp_path, executor, slots=1) as engine:
+        task = await engine.supervisor.accept(ask())
+        (task.directory.path / "claim").symlink_to("1 2 other-boot")
+        await engine.supervisor.wait_ended(task, 5)
+        assert task.record.status == "lost"
+        assert task.record.started_at is not None
+        assert executor.attach_faults == []
+
+
+async def test_orders_go_on_after_the_highest_that_was_met(tmp_path: Path) -> None:
+    async with built(tmp_path, FakeExecutor()) as engine:
+        engine.supervisor.count_on(41)
+        engine.supervisor.count_on(7)
+        task = await engine.supervisor.accept(ask())
+        assert task.record.order == 42
+
+
+async def test_calls_over_the_limit_or_after_the_end_began_are_refused_and_make_nothing(
+    tmp_path: Path,
+) -> None:
+    async with built(tmp_path, FakeExecutor(), slots=1, queue_limit=1) as engine:
+        for _ in range(2):
+            await engine.supervisor.accept(ask())
+        with pytest.raises(Overloaded) as refused:
+            await engine.supervisor.accept(ask())
+        assert refused.value.data() == {"kind": "overloaded", "limit": 1}
+        engine.supervisor.start_nothing()
+        with pytest.raises(ShuttingDown):
+            await engine.supervisor.accept(ask())
+        assert len(os.listdir(engine.home.tasks)) == 2
+
+
+async def test_a_key_answers_with_its_task_or_a_conflict(tmp_path: Path) -> None:
+    executor = FakeExecutor()
+    async with built(tmp_path, executor) as engine:
+        first = await engine.supervisor.accept(ask(key="K", digest="d"))
+        assert await engine.supervisor.accept(ask(key="K", digest="d")) is first
+        with pytest.raises(KeyConflict):
+            await engine.supervisor.accept(ask(key="K", digest="other"))
+        assert await engine.supervisor.accept(ask("else", key="K", digest="d")) is not first
