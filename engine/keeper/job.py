@@ -76,5 +76,5 @@ class Job(Kept):
             signal=signal_number(status),
             error=None,
             cpu=cpu,
-            survivors=self.survivors(),
+            survivors=self.survivors() if processes.has_children() else [],
         )

@@ -155,3 +155,12 @@ def parent(pid: int) -> int:
     """The parent of `pid`; 0 of one that is gone."""
     fields = _stat_fields(pid)
     return int(fields[1]) if fields else 0
+
+
+def has_children() -> bool:
+    """Whether this process has a child, living or not waited for: one call, no look at /proc."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True

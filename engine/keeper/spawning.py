@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import resource
 import signal
@@ -95,10 +96,14 @@ def be_first_out_of_memory(pid: int) -> None:
     """Have the kernel take `pid` before its keeper when memory runs out."""
     # It may have ended already, or run as somebody else; nothing hangs on the mark.
     with contextlib.suppress(OSError):
-        with open("/proc/self/oom_score_adj") as file:
-            score = min(int(file.read()) + OOM_SCORE, MAX_OOM_SCORE)
         with open(f"/proc/{pid}/oom_score_adj", "w") as file:
-            file.write(str(score))
+            file.write(str(min(_own_oom_score() + OOM_SCORE, MAX_OOM_SCORE)))
+
+
+@functools.cache
+def _own_oom_score() -> int:
+    with open("/proc/self/oom_score_adj") as file:
+        return int(file.read())
 
 
 def exit_code(status: int | None) -> int | None:

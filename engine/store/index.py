@@ -35,7 +35,7 @@ CREATE INDEX IF NOT EXISTS task_seq ON task (changed_seq);
 CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT OR IGNORE INTO fact VALUES ('schema', 1), ('seq', 0), ('ord', 0);
 """
-LINGER_SECS: Final = 0.01  # a short call's start and end become one write
+LINGER_SECS: Final = 0.05  # a short call's start and end become one write; see `is_watched`
 FORGOTTEN: Final = "forgotten"  # status of a row whose task was dropped; it has no body
 
 log = structlog.get_logger()
@@ -62,9 +62,18 @@ class Index:
     """The table of tasks. Writes go through one thread, reads are short and direct."""
 
     def __init__(
-        self, path: Path, on_change: Callable[[], None], *, has_past: bool = False
+        self,
+        path: Path,
+        on_change: Callable[[], None],
+        *,
+        is_watched: Callable[[], bool] = lambda: False,
+        has_past: bool = False,
     ) -> None:
-        """`has_past`: the home had tasks before; an index that is new goes on where none was."""
+        """`on_change`: called after each commit. `is_watched`: whether somebody waits for one.
+
+        `has_past`: the home had tasks before; an index that is new goes on where none was.
+        """
+        self._is_watched = is_watched
         self._writes = open_database(path, _SCHEMA, synchronous="NORMAL")
         self._reads = sqlite3.connect(path, isolation_level=None)
         self._reads.execute("PRAGMA query_only=1")
@@ -108,6 +117,8 @@ class Index:
         return self._writer.trouble
 
     def put(self, record: TaskRecord) -> None:
+        if self._is_watched():
+            self._writer.hurry()
         self._writer.put(record.id, record)
 
     def forget(self, record: TaskRecord) -> None:

@@ -107,6 +107,10 @@ class BatchWriter(Generic[Item]):
         self._put_count += 1
         self._more.set()
 
+    def hurry(self) -> None:
+        """Have the next batch wait for no more items."""
+        self._is_wanted.set()
+
     def find(self, key: Any) -> Item | None:
         """The item of this key that is not committed yet."""
         return self.pending.get(key) or self._writing.get(key)
@@ -119,7 +123,7 @@ class BatchWriter(Generic[Item]):
         """Wait until all that was put before is committed. Raises StoreUnavailable."""
         goal = self._put_count
         while self._done_count < goal:
-            self._is_wanted.set()
+            self.hurry()
             await self._progress.wait()
             if self.trouble is not None and self._done_count < goal:
                 raise StoreUnavailable(self.trouble)

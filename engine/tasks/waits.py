@@ -48,6 +48,10 @@ class Waits:
             if not lot and self._lots.get(key) is lot:
                 del self._lots[key]
 
+    def is_anybody(self, key: Hashable) -> bool:
+        """Whether somebody waits under `key`."""
+        return key in self._lots
+
     def wake(self, key: Hashable) -> None:
         """Have everybody who waits under `key` look again."""
         lot = self._lots.get(key)
