@@ -28,6 +28,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     slots: Annotated[int, Meta(ge=1, le=100_000)] | None = None  # None: 16 a core
     inline_budget_secs: Annotated[float, Meta(ge=0, le=20)] = 20.0  # a call never waits longer
     output_cap_bytes: Annotated[int, Meta(ge=1 << 20)] = _GIB  # kept of each output file
+    journal_lines: Annotated[int, Meta(ge=10_000)] = 1_000_000  # kept; see `store.lines.thin_out`
     queue_limit: Annotated[int, Meta(ge=1)] = 10_000  # kickoffs; more are refused
     min_free_bytes: Annotated[int, Meta(ge=0)] = _GIB  # of disk; below it new calls are refused
     max_connections: Annotated[int, Meta(ge=1)] = 1_000

@@ -7,6 +7,7 @@ Stopping leaves the jobs to their keepers; whoever waits is answered with how th
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gc
 import os
@@ -15,7 +16,8 @@ import signal
 import sqlite3
 import stat
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, MutableMapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -26,6 +28,8 @@ import trio
 from engine import PROTOCOL, VERSION
 from engine.config import BadSetting, Home, Settings, load_settings
 from engine.jobs.local import LocalExecutor
+from engine.journal.journal import Journal
+from engine.journal.words import BY_WORD, Level
 from engine.model import as_text, rfc3339
 from engine.server.dispatcher import Dispatcher
 from engine.server.doors import Doors
@@ -39,13 +43,15 @@ from engine.server.listeners import (
     tcp_port,
     tcp_url,
 )
+from engine.server.logs import ReplyLogs
 from engine.server.methods import fingerprint, make_methods
 from engine.server.services import Services
 from engine.server.tokens import BadTokenFile, Tokens, load_or_make_tokens, write_facts
-from engine.store.index import Index
+from engine.store.index import Committed, Index
 from engine.store.ledger import Ledger
 from engine.tasks.cancelling import Canceller
 from engine.tasks.catalog import Catalog
+from engine.tasks.pythons import PythonSessions
 from engine.tasks.recovery import recover
 from engine.tasks.sessions import ShellSessions
 from engine.tasks.starting import Starter, default_base
@@ -156,6 +162,31 @@ def check_listen(settings: Settings) -> None:
         raise BadSetting(str(exc)) from exc
 
 
+class LogSink:
+    """A structlog processor: the engine's own log becomes lines of the journal too."""
+
+    journal: Journal | None = None
+
+    def __call__(self, _logger: Any, _name: str, event: MutableMapping[str, Any]) -> Any:
+        # Only the engine's own thread writes; a thread that reads an output says nothing.
+        if self.journal is not None and threading.current_thread() is threading.main_thread():
+            level = BY_WORD.get(event.get("level", "info"), Level.INFO)
+            task = event.get("taskId")
+            self.journal.note(level, _as_line(event), task=str(task)[1:] if task else None)
+        return event
+
+
+def _as_line(event: Mapping[str, Any]) -> str:
+    """An event and its facts in one text."""
+    facts = [f"{k}={v}" for k, v in event.items() if k not in _NOT_IN_LINE]
+    text = " ".join([str(event.get("event", "")).replace("_", " "), *facts])
+    return text
+
+
+_NOT_IN_LINE: Final = ("event", "level", "timestamp", "exc_info", "exception")
+LOG_SINK: Final = LogSink()
+
+
 def configure_logging(log_format: str) -> None:
     """The engine's own log, to standard error: for people, or a JSON object a line."""
     is_json = log_format == "json"
@@ -169,6 +200,7 @@ def configure_logging(log_format: str) -> None:
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
+            LOG_SINK,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *([structlog.processors.format_exc_info] if is_json else []),
             renderer,
@@ -235,11 +267,15 @@ async def serve(
             has_past = next(os.scandir(home.tasks), None) is not None
             index = Index(
                 home.index,
-                lambda: waits.wake("tasks"),
-                is_watched=lambda: waits.is_anybody("tasks"),
+                lambda done: _on_committed(waits, journal, done),  # made next, before any commit
+                most_lines=settings.journal_lines,
+                is_watched=lambda: waits.is_anybody("tasks") or waits.is_anybody("lines"),
                 has_past=has_past,
             )
+            journal = Journal(index, waits)
             stack.callback(index.close)
+            LOG_SINK.journal = journal
+            stack.callback(setattr, LOG_SINK, "journal", None)
             ledger = Ledger(home.record)
             stack.callback(ledger.close)
             # Before the limit is raised: the jobs get the user's.
@@ -255,16 +291,19 @@ async def serve(
             await store_nursery.start(ledger.serve)
             async with trio.open_nursery() as job_nursery:
                 catalog = Catalog(home, index, ledger)
+                starter = Starter(str(home.path), settings.output_cap_bytes)
                 supervisor = Supervisor(
                     home=home,
                     settings=settings,
                     executor=executor,
-                    starter=Starter(str(home.path), settings.output_cap_bytes),
+                    starter=starter,
                     sessions=ShellSessions(home.sessions),
+                    pythons=PythonSessions(home, executor, starter, job_nursery),
                     index=index,
                     ledger=ledger,
                     catalog=catalog,
                     waits=waits,
+                    task_log=journal,
                     job_nursery=job_nursery,
                 )
                 services = Services(
@@ -275,6 +314,8 @@ async def serve(
                     catalog=catalog,
                     index=index,
                     ledger=ledger,
+                    journal=journal,
+                    logs=ReplyLogs(journal, index, ledger),
                     waits=waits,
                     started_at=started_at,
                     fingerprint=fingerprint(),
@@ -287,6 +328,13 @@ async def serve(
                 job_nursery.cancel_scope.cancel()  # the engine's eyes on the jobs, not the jobs
             store_nursery.cancel_scope.cancel()
     log.info("engine_stopped", mode=stop.mode)
+
+
+def _on_committed(waits: Waits, journal: Journal, done: Committed) -> None:
+    """Tell those who wait for rows and lines of what the index has committed."""
+    journal.on_committed(done)
+    if done.has_rows:
+        waits.wake("tasks")
 
 
 class _Listeners(NamedTuple):
@@ -364,6 +412,7 @@ async def _serve_clients(
         found = await recover(
             home, services.index, services.ledger, services.supervisor, job_nursery
         )
+        _read_on(home, services, job_nursery)
         services.ready.set()
         log.info(
             "engine_started",
@@ -383,9 +432,29 @@ async def _serve_clients(
         if stop.mode == "cancel":
             services.supervisor.start_nothing()
             await services.canceller.cancel_all(None, CANCEL_GRACE_SECS, by="engine")
+            await services.supervisor.pythons.close_all()
         services.supervisor.stop()
         close_door.set()
     remove_socket(home.path)
+
+
+def _read_on(home: Home, services: Services, job_nursery: trio.Nursery) -> None:
+    """Read on what an earlier engine had not read to its end, of tasks that have ended.
+
+    Where processes were left of one, its keeper is found again: they may write more.
+    """
+    for id_ in services.journal.unread():
+        record = services.index.find(id_)
+        if record is None or not record.status.is_final:
+            continue
+        task = services.catalog.find(record.task_id)
+        if record.survivors and task.id not in services.catalog.live:
+            with contextlib.suppress(OSError):  # gone, folder and all
+                sizes = task.directory.output_sizes(record.files)
+                task.change(sizes=tuple(map(max, sizes, record.sizes or sizes)))
+            services.catalog.add(task)
+            job_nursery.start_soon(services.supervisor.resolve, task)
+        services.journal.ended(task.record, task.directory)
 
 
 def _readiness(services: Services, stop: Stop) -> str | None:

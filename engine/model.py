@@ -58,10 +58,14 @@ class Survivor(msgspec.Struct, frozen=True):
     command: str
 
 
-class Failure(msgspec.Struct, frozen=True):
-    """Why a program could not be started: errno(3), and words that name what was missing."""
+class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why there was nothing to start (errno(3)), or the exception that ended a call's code (type).
 
-    errno: int
+    One of the two is there; the words name what was missing, or are the exception's own.
+    """
+
+    errno: int | None = None
+    type: str | None = None
     message: str
 
 
@@ -79,6 +83,8 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exit_code: int | None = None
     signal: str | None = None
     error: Failure | None = None
+    value: str | None = None  # of code: the repr of its last expression
+    session_reset: bool = False  # of code: the interpreter of its session is gone
     started_at: int | None = None
     ended_at: int | None = None
     duration_ms: int | None = None
@@ -129,7 +135,10 @@ def title_of(command: str) -> str:
 
 def as_text(name: str) -> str:
     """A file's name as JSON can carry it: what of it is no UTF-8 becomes U+FFFD."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    try:
+        return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    except UnicodeEncodeError:  # half a pair that stands for no byte: no name of the system's
+        return name.encode("utf-8", "replace").decode("utf-8")
 
 
 def signal_name(number: int) -> str:

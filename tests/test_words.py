@@ -73,7 +73,7 @@ def is_documented(word: str) -> bool:
 
 @pytest.mark.parametrize("struct", subclasses(params.Params), ids=lambda struct: struct.__name__)
 def test_params_are_snake_case(struct: type[msgspec.Struct]) -> None:
-    odd = [name for name in members(struct) if not re.fullmatch("[a-z]+(_[a-z]+)*", name)]
+    odd = [name for name in members(struct) if not re.fullmatch("[a-z]+[0-9]*(_[a-z]+)*", name)]
     assert set(odd) <= SAME_IN_BOTH
 
 

@@ -17,8 +17,9 @@ from engine.cli.console import Console
 if TYPE_CHECKING:
     from engine.client.blocking import Client
     from engine.client.link import Wake
+    from engine.client.places import Role
 
-AS_JOB: Final = frozenset(("run", "exec", "wait"))  # the verbs that exit as the job does
+AS_JOB: Final = frozenset(("run", "exec", "py", "wait"))  # the verbs that exit as the job does
 CALLER: Final = re.compile(r"[a-z0-9_-]{1,64}")
 META: Final = "engine.options"  # where the options of group and verb meet, in click's context
 
@@ -70,10 +71,13 @@ class App:
         *,
         starts: bool = False,
         hello: bool = False,
-        human: bool = False,
+        role: Role = "agent",
         wake: Wake | None = None,
     ) -> Client:
-        """A connected client. `starts`: start an engine where none runs and nothing forbids it."""
+        """A connected client. `starts`: start an engine where none runs and nothing forbids it.
+
+        `role`: an observer only looks, so that nobody's position moves.
+        """
         from engine.client.blocking import Client
         from engine.client.errors import NotReachable
         from engine.client.link import spot
@@ -81,7 +85,7 @@ class App:
 
         home = self.home
         client = self._client = Client(
-            lambda: find_place(home, self.url, self.environ, human=human),
+            lambda: find_place(home, self.url, self.environ, role=role),
             hello=self.greeting() if hello else None,
             patience=self.patience,
             wake=wake,

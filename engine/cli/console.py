@@ -72,7 +72,8 @@ class Console:
 
     def error_view(self) -> View:
         """How stderr looks now."""
-        width = terminal_width(self.environ, columns(self.err_fd)) if self.err_is_terminal else None
+        on_screen = self.err_is_terminal and not self.plain
+        width = terminal_width(self.environ, columns(self.err_fd)) if on_screen else None
         return View(
             now=self.now(), width=width, colour=self._err_colour, unicode=self._unicode, zone=None
         )
@@ -179,6 +180,15 @@ class Block:
         tail = "\x1b[2K\n" * rest + f"\x1b[{rest}A" if rest > 0 else ""
         self._console.write(self._console.out_fd, self._console.encode(up + body + tail))
         self._drawn = lines
+
+    def erase(self) -> None:
+        """Take the block off the screen, so that something else can be written in its place."""
+        if self._drawn:
+            count = len(self._drawn)
+            up = f"\x1b[{count}A"
+            blank = up + "\x1b[2K\n" * count + up
+            self._console.write(self._console.out_fd, self._console.encode(blank))
+            self._drawn = []
 
 
 def is_terminal(fd: int) -> bool:

@@ -32,8 +32,8 @@ def forget_verb(ctx: click.Context, /, ids: tuple[str, ...], force: bool) -> Non
     verb(_each, ctx, ids=ids, force=force, act=_forget)
 
 
-@click.command("reset", cls=Verb, help="Start the caller's shell session afresh.")
-@click.argument("kind", type=click.Choice(["bash"]))
+@click.command("reset", cls=Verb, help="Start the caller's shell or Python session afresh.")
+@click.argument("kind", type=click.Choice(["bash", "python"]))
 @click.pass_context
 def reset_verb(ctx: click.Context, /, kind: str) -> None:
     verb(_reset, ctx, kind=kind)
@@ -116,7 +116,10 @@ def _forget(app: App, client: Any, handle: str, force: bool) -> None:
 def _reset(app: App, *, kind: str) -> int:
     from engine.client.wire import to_json
 
-    reply = app.client().call("reset_session", {"as": app.caller, "kind": kind}, resend=False)
+    asked = {"as": app.caller, "kind": kind}
+    # What runs in a Python session has its grace.
+    budget = CANCEL_BUDGET if kind == "python" else 0.0
+    reply = app.client().call("reset_session", asked, budget=budget, resend=False)
     if app.json:
         app.console.line(to_json(reply))
     return exits.DONE

@@ -13,6 +13,7 @@ from typing import Any, Final
 from engine.cli.app import App
 from engine.cli.escapes import TerminalFilter
 from engine.cli.exits import ENDED
+from engine.cli.replylogs import ReplyLogs
 from engine.cli.signals import Signals
 from engine.client.blocking import Client, Ticket
 from engine.client.errors import Refused
@@ -109,8 +110,11 @@ class Tail:
 class Follower:
     """Reads the streams of a task and waits for its end, side by side."""
 
-    def __init__(self, app: App, client: Client, writer: Writer) -> None:
-        self.app, self.client, self.writer = app, client, writer
+    def __init__(
+        self, app: App, client: Client, writer: Writer, logs: ReplyLogs | None = None
+    ) -> None:
+        """`logs`: shows the lines that come while the task runs; not those of its end."""
+        self.app, self.client, self.writer, self._logs = app, client, writer, logs
         self.task_id: str | None = None
         self.record: dict[str, Any] | None = None  # of the end
         self.last_output = app.console.clock()
@@ -139,7 +143,7 @@ class Follower:
             "taskId": self.task_id,
             "timeout_secs": HOLD,
             "max_output_bytes": None if self.app.json else 0,
-            "logs": "none",
+            **(self._logs.params if self._logs is not None else {"logs": "none"}),
         }
         self._wait = self.client.submit("wait", params, budget=HOLD)
 
@@ -165,6 +169,8 @@ class Follower:
         if result["status"] in ENDED:
             self.end(result)
         else:
+            if self._logs is not None:
+                self._logs.show(result)
             self.wait()
 
     def _paged(self, tail: Tail, result: Any, error: Refused | None) -> None:

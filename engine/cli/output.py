@@ -26,7 +26,7 @@ def _output(app: App, *, id_: str, follow: bool, raw: bool) -> int:
     client = app.client()
     row = task_of(app, client, resolve(app, client, id_))
     if not row.get("taskId") and follow and row["status"] not in exits.ENDED:
-        row = _wait_reached(app, client, row)
+        row = wait_reached(app, client, row)
     if not row.get("taskId"):
         app.console.say(f"{row['kickoffId']} has not started: no output")
         return exits.of_task(row) if follow else exits.DONE
@@ -38,7 +38,7 @@ def _output(app: App, *, id_: str, follow: bool, raw: bool) -> int:
     return _print(app, client, row["taskId"], streams, raw)
 
 
-def _wait_reached(app: App, client: Any, row: dict[str, Any]) -> dict[str, Any]:
+def wait_reached(app: App, client: Any, row: dict[str, Any]) -> dict[str, Any]:
     """The row of a kickoff once the engine has reached it, or it has ended without."""
     from engine.cli.runner import ROWS_HOLD
 

@@ -1,4 +1,4 @@
-"""`run` and `exec`: start a job, follow its output, exit as it does."""
+"""`run`, `exec` and `py`: start a job, follow its output, exit as it does."""
 
 from __future__ import annotations
 
@@ -9,23 +9,30 @@ import click
 
 from engine.cli.app import App, is_text, read_stdin
 from engine.cli.main import Verb, verb
+from engine.cli.replylogs import ReplyLogs, log_options
 
 UNKEPT: Final = "--on-disconnect cancel and --detach exclude each other"
 
 
 def job_options(function: Any) -> Any:
-    """The options that `run` and `exec` share."""
+    """The options that `run`, `exec` and `py` share."""
     options = (
         click.option("-d", "--detach", is_flag=True, help="Print the id and leave it running."),
         click.option("--keep", is_flag=True, help="Ctrl-C leaves the job running."),
         click.option("--deadline", type=float, metavar="S", help="End the job after S seconds."),
         click.option("--cwd", metavar="DIR", help="Where it runs (here)."),
         click.option("-e", "--env", multiple=True, metavar="K=V", help="One variable more."),
-        click.option("--stdin", type=click.Choice(["null", "-"]), help="Its input: none, or ours."),
+        click.option(
+            "--stdin",
+            type=click.Choice(["null", "open", "-"]),
+            help="Its input: none; what `engine stdin` gives it; or ours.",
+        ),
+        click.option("--pty", is_flag=True, help="A terminal of 80x24; `engine stdin` types."),
         click.option("--split", is_flag=True, help="stdout and stderr apart."),
         click.option("--key", metavar="KEY", help="Never run this twice."),
         click.option("--on-disconnect", type=click.Choice(["keep", "cancel"]), default="keep"),
         click.option("--raw", is_flag=True, help="Escape sequences to a terminal, too."),
+        log_options,
     )
     for option in reversed(options):
         function = option(function)
@@ -67,6 +74,22 @@ def exec_verb(ctx: click.Context, /, argv: tuple[str, ...], **options: Any) -> N
     verb(_start, ctx, method="execute", what=what, **options)
 
 
+@click.command(
+    "py",
+    cls=Verb,
+    help="Run Python CODE (- reads it from stdin) in the caller's interpreter, where names live on "
+    "from call to call; print its output, then the value of its last expression.",
+)
+@click.argument("code")
+@job_options
+@click.pass_context
+def py_verb(ctx: click.Context, /, code: str, **options: Any) -> None:
+    if code == "-" and options["stdin"] == "-":
+        raise click.UsageError("CODE and --stdin cannot both be read from stdin")
+    text = read_stdin("CODE") if code == "-" else _text(code, "CODE")
+    verb(_start, ctx, method="execute", what={"code": text}, **options)
+
+
 def _start(app: App, *, method: str, what: dict[str, Any], **options: Any) -> int:
     from engine.cli.runner import Runner
 
@@ -85,10 +108,11 @@ def params_of(app: App, what: dict[str, Any], options: dict[str, Any]) -> dict[s
         "deadline_secs": options["deadline"],
         "cwd": _directory(app, options["cwd"]),
         "env": _variables(options["env"]) or None,
-        "stdin": {"text": read_stdin("stdin")} if given == "-" else None,
+        "stdin": {"text": read_stdin("stdin")} if given == "-" else given,
+        "pty": options["pty"] or None,
         "streams": "split" if _wants_split(app, options) else "merged",
         "on_disconnect": options["on_disconnect"],
-        "logs": "none",
+        **ReplyLogs(app, options["logs"], options["scope"]).params,
     }
 
 
@@ -96,7 +120,7 @@ def _wants_split(app: App, options: dict[str, Any]) -> bool:
     """Streams apart where ours are; a reply that is printed whole has them merged."""
     from engine.cli.console import lead_apart
 
-    if options["split"] or options["detach"] or app.json:
+    if options["split"] or options["detach"] or options["pty"] or app.json:
         return bool(options["split"])
     return lead_apart(app.console.out_fd, app.console.err_fd)
 

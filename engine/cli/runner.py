@@ -1,4 +1,4 @@
-"""One `run` or `exec` from its first call to its exit code."""
+"""One `run`, `exec` or `py` from its first call to its exit code."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Final
 from engine.cli import exits, units, words
 from engine.cli.app import App
 from engine.cli.follow import HOLD, Follower, Writer
+from engine.cli.replylogs import ReplyLogs
 from engine.cli.run import inline_output
 from engine.cli.signals import Signals
 from engine.client.blocking import Ticket
@@ -45,6 +46,7 @@ class Runner:
         self._stays = bool(params.get("session")) or self._cancels or app.json
         # A repeat under the key tells the handle meanwhile, so that output can be shown.
         self._repeats = self._cancels and not app.json
+        self._logs = ReplyLogs(app, options["logs"], options["scope"])
         self._streams = ("stdout", "stderr") if params["streams"] == "split" else ("output",)
         self._began = app.console.clock()
         self._handle: dict[str, str] = {}  # taskId or kickoffId, when known
@@ -70,7 +72,7 @@ class Runner:
             self._client = self._app.client(starts=True, hello=True, wake=signals)
             writer = Writer(self._app, signals, raw=self._options["raw"])
             writer.on_signal = self._look_at_signals
-            self._follower = Follower(self._app, self._client, writer)
+            self._follower = Follower(self._app, self._client, writer, self._logs)
             try:
                 return self._follow()
             except Left as left:
@@ -103,6 +105,13 @@ class Runner:
         self._follower.tell_gone()
         if self._app.json:
             self._app.console.line(to_json(record))
+        elif record.get("value") is not None:  # of code, shown as at the interpreter's prompt
+            value = str(record["value"]).encode() + b"\n"
+            # A writer of its own: the output may have ended within an escape sequence.
+            Writer(self._app, self._signals, raw=self._options["raw"]).write("output", value, True)
+        if record.get("sessionReset"):
+            self._app.console.say("the Python session is gone; the next call has a new one")
+        self._logs.show(record)
         line = words.run_ended(record, self._signalled)
         if line is not None:
             self._app.console.say(line)
@@ -137,6 +146,7 @@ class Runner:
         if reply["status"] in exits.ENDED:
             self._ended(reply)
             return
+        self._logs.show(reply)
         if reply.get("taskId"):
             self._reached(reply["taskId"], waits=is_start or not self._start)
         else:

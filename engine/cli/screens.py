@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from engine.cli import units, words
@@ -22,6 +23,7 @@ NEWS_CELLS: Final = 19  # `output 3s ago` at the end of a live row
 LABEL_CELLS: Final = 11
 FACT_CELLS: Final = 17
 COMMAND_LINES: Final = 10  # of a long command, on a terminal
+REPLY_ERRORS: Final = 49  # that a reply carries of its task, beside the word on its end
 ERROR_LEVELS: Final = frozenset(("error", "critical", "alert", "emergency"))
 
 
@@ -126,7 +128,8 @@ def one_wait(row: Row, record: Row, view: View) -> list[str]:
     errors = [e for e in record.get("logs") or () if _is_error_of(e, record)]
     if errors:
         noun = "line" if len(errors) == 1 else "lines"
-        lines.append(f"  {len(errors)} error {noun}:")
+        is_more = len(errors) >= REPLY_ERRORS and record.get("logsDropped")
+        lines.append(f"  {len(errors)}{'+' if is_more else ''} error {noun}:")
         lines.extend(error_line(e, view) for e in errors[-5:])
     total = record.get("outputBytes") or 0
     if total:
@@ -138,7 +141,9 @@ def one_wait(row: Row, record: Row, view: View) -> list[str]:
 
 
 def _is_error_of(entry: Row, record: Row) -> bool:
-    return entry.get("level") in ERROR_LEVELS and entry.get("taskId") == record.get("taskId")
+    """Whether it is a line of the job: the engine's word on its end says no more than the head."""
+    is_own = entry.get("taskId") == record.get("taskId") and entry.get("source") != "engine"
+    return entry.get("level") in ERROR_LEVELS and is_own
 
 
 def error_line(entry: Row, view: View) -> str:
@@ -190,10 +195,10 @@ _FINAL: Final = frozenset(
 )
 
 
-def one_task(row: Row, view: View) -> list[str]:
-    """Everything about one task; to a pipe, each field on a line of its own."""
+def one_task(row: Row, view: View, errors: Sequence[Row] = ()) -> list[str]:
+    """Everything about one task, its newest error lines; to a pipe, a field or line a line."""
     if view.width is None:
-        return _fields(row)
+        return _fields(row, errors)
     width = view.width
     status = words.outcome(row) if not words.is_waiting(row) else words.waiting(row)
     took = _took(row, view)
@@ -202,6 +207,11 @@ def one_task(row: Row, view: View) -> list[str]:
     for label, facts in _facts(row, view):
         text = "".join(pad(f, FACT_CELLS) for f in facts[:-1]) + facts[-1]
         lines.append(view.cut(f"  {pad(label, LABEL_CELLS)}{text}", width).rstrip())
+    if errors:
+        counted = row.get("errorLines") or 0
+        more = f"the newest {len(errors)} of {counted:,}" if counted > len(errors) else ""
+        lines.append(f"  {pad('errors', LABEL_CELLS)}{more}".rstrip())
+        lines.extend(error_line(e, view) for e in errors)
     return lines
 
 
@@ -253,9 +263,10 @@ def _times(row: Row, view: View) -> list[str]:
     return times
 
 
-def _fields(row: Row) -> list[str]:
+def _fields(row: Row, errors: Sequence[Row]) -> list[str]:
     from engine.client.wire import to_json
 
     width = max(map(len, row))
     shown = {k: safe(v) if isinstance(v, str) else to_json(v) for k, v in row.items()}
-    return [f"{pad(name, width)}  {text}" for name, text in shown.items()]
+    lines = [f"{pad(name, width)}  {text}" for name, text in shown.items()]
+    return [*lines, *(f"{pad('error', width)}  {e['time']} {safe(e['text'])}" for e in errors)]

@@ -48,7 +48,7 @@ def _stop(app: App, *, cancel: bool) -> int:
     from engine.client.errors import NotReachable
     from engine.client.wire import to_json
 
-    client = app.client(human=True)
+    client = app.client(role="human")
     pid = client.place.pid if client.place else None
     info = client.call("engine_info", {"as": app.caller})
     gone = _watch(pid)

@@ -12,6 +12,8 @@ from engine.cli.app import CALLER, App
 from engine.cli.main import Verb, verb
 
 PAGE: Final = 500  # rows at once, the most that the engine gives
+ERRORS: Final = 20  # lines that `show` quotes at most
+LAST_SEQ: Final = (1 << 53) - 1  # no line has a greater number
 FAILED: Final = ("failed", "timed_out", "lost")
 STATES: Final = ("queued", "held", "running", "succeeded", "cancelled", "skipped", "denied")
 
@@ -40,7 +42,7 @@ def _tasks(app: App, **options: Any) -> int:
     from engine.cli import screens
 
     params = _params(app, options)
-    after = _moment(options["since"], app.console.now())
+    after = moment_of(options["since"], app.console.now())
     client = app.client()
     rows, has_more = read_rows(client, params, options["limit"], after)
     if app.json:
@@ -75,7 +77,7 @@ def _params(app: App, options: dict[str, Any]) -> dict[str, Any]:
     return {"as": app.caller, "caller": caller or everybody, "state": states or None}
 
 
-def _moment(text: str | None, now: datetime) -> datetime | None:
+def moment_of(text: str | None, now: datetime) -> datetime | None:
     """The moment that `--since` names: a span before `now`, or an RFC 3339 time."""
     from engine.cli import units
 
@@ -121,6 +123,16 @@ def _nothing(app: App, options: dict[str, Any]) -> str:
     return f"no tasks of {name}. engine tasks -a shows everybody's"
 
 
+def error_lines(app: App, client: Any, row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The newest lines of level error or worse of a task, the engine's word on its end included."""
+    if not row.get("taskId"):
+        return []
+    asked = {"as": app.caller, "taskId": row["taskId"], "logs": "error", "logScope": "all"}
+    asked |= {"before_seq": LAST_SEQ, "limit": ERRORS, "peek": True}
+    lines: list[dict[str, Any]] = client.call("read_logs", asked)["lines"]
+    return lines
+
+
 def _show(app: App, *, id_: str) -> int:
     from engine.cli import screens
     from engine.cli.handles import resolve, task_of
@@ -132,6 +144,7 @@ def _show(app: App, *, id_: str) -> int:
 
         app.console.line(to_json(row))
         return exits.DONE
-    for line in screens.one_task(row, app.console.view()):
+    errors = error_lines(app, client, row)
+    for line in screens.one_task(row, app.console.view(), errors):
         app.console.line(line)
     return exits.DONE

@@ -10,6 +10,7 @@ import click
 from engine.cli import exits
 from engine.cli.app import App
 from engine.cli.main import Verb, verb
+from engine.cli.replylogs import ReplyLogs, log_options
 
 HOLD: Final = 20.0  # seconds that the engine holds a wait
 LIVE_HOLD: Final = 2.0  # seconds, where a screen shows how things stand meanwhile
@@ -25,19 +26,29 @@ REDRAW: Final = 0.25  # seconds at least from one drawing to the next
 )
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Give up: exit 75.")
+@log_options
 @click.pass_context
-def wait_verb(ctx: click.Context, /, ids: tuple[str, ...], timeout: float | None) -> None:
-    verb(_wait, ctx, ids=ids, timeout=timeout)
+def wait_verb(
+    ctx: click.Context,
+    /,
+    ids: tuple[str, ...],
+    timeout: float | None,
+    logs: str | None,
+    scope: str | None,
+) -> None:
+    verb(_wait, ctx, ids=ids, timeout=timeout, logs=logs, scope=scope)
 
 
-def _wait(app: App, *, ids: tuple[str, ...], timeout: float | None) -> int:
+def _wait(
+    app: App, *, ids: tuple[str, ...], timeout: float | None, logs: str | None, scope: str | None
+) -> int:
     from engine.cli.handles import resolve
 
     app.as_job = len(set(ids)) == 1
     until = None if timeout is None else time.monotonic() + timeout
     client = app.client(starts=True)
     handles = list(dict.fromkeys(resolve(app, client, given) for given in ids))
-    waiter = Waiter(app, handles, until)
+    waiter = Waiter(app, handles, until, logs=logs, scope=scope)
     waiter.run(client)
     return waiter.exit_code()
 
@@ -45,7 +56,15 @@ def _wait(app: App, *, ids: tuple[str, ...], timeout: float | None) -> int:
 class Waiter:
     """The tasks that are waited for: their rows as last seen, and the records of those ended."""
 
-    def __init__(self, app: App, handles: list[str], until: float | None) -> None:
+    def __init__(
+        self,
+        app: App,
+        handles: list[str],
+        until: float | None,
+        *,
+        logs: str | None = None,
+        scope: str | None = None,
+    ) -> None:
         from engine.cli.console import Block
 
         self._app = app
@@ -57,6 +76,9 @@ class Waiter:
         self._is_stale = False  # whether it has to be drawn again
         self._live = app.console.is_live and not app.json
         self._block = Block(app.console) if self._live and len(handles) > 1 else None
+        # The summary of one task quotes its error lines.
+        quotes = self._live and self._block is None
+        self._logs = ReplyLogs(app, logs, scope, otherwise="error" if quotes else "none")
 
     def run(self, client: Any) -> None:
         """Wait until all have ended or time is up, showing what comes."""
@@ -72,7 +94,7 @@ class Waiter:
             if self._until is not None:
                 hold = max(0.0, min(hold, self._until - time.monotonic()))
             params = {"as": self._app.caller, **as_param(handle), "timeout_secs": hold}
-            params |= {"logs": "error"} if self._live and not self._block else {"logs": "none"}
+            params |= self._logs.params
             params |= {} if self._app.json else {"max_output_bytes": 0}
             asked[client.submit("wait", params, budget=hold).id] = handle
 
@@ -105,6 +127,7 @@ class Waiter:
         stale = ("queuePosition", "queueReason")
         kept = {k: v for k, v in self._rows[handle].items() if k not in stale}
         self._rows[handle] = {**kept, **reply}
+        self._logs.show(reply, before=self._block.erase if self._block is not None else None)
         if reply["status"] in exits.ENDED:
             self._records[handle] = reply
             self._tell_end(handle)
@@ -121,6 +144,8 @@ class Waiter:
         elif not self._live:
             console.line(f"{words.plain_ended(row)} {safe(row['title'])}".rstrip())
         elif self._block is None:
+            if self._logs.is_asked:  # they have just been shown
+                record = {**record, "logs": []}
             for line in screens.one_wait(row, record, console.view()):
                 console.line(line)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 SHUTTING_DOWN: Final = -32006
+OVERLOADED: Final = -32007
 FORBIDDEN: Final = -32009
 UNKNOWN_HANDLE: Final = -32003
 EXPIRED_HANDLE: Final = -32004

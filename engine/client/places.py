@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from engine.client.errors import NotReachable, TokenUnreadable
 
 FACTS: Final = "engine.json"
 HUMAN_TOKEN: Final = "human.token"
+Role = Literal["agent", "observer", "human"]
 MAX_TOKEN_FILE: Final = 4096  # bytes; a token has 43 characters
 DEFAULT_PORT: Final = 80
 
@@ -81,18 +82,18 @@ def read_token_file(path: str) -> str:
 
 
 def find_place(
-    home: str, url: str | None, environ: dict[str, str], *, human: bool = False
+    home: str, url: str | None, environ: dict[str, str], *, role: Role = "agent"
 ) -> Place:
     """Where to connect and with which token: the home's Unix socket, or `url` where one is given.
 
-    `human` asks for the human's token, which stands in a file of its own. Raises `NotReachable` or
-    `TokenUnreadable`.
+    `role` says whose token is wanted; the human's stands in a file of its own, and where
+    ENGINE_TOKEN_FILE names one, that counts. Raises `NotReachable` or `TokenUnreadable`.
     """
     target = url or environ.get("ENGINE_URL")
     token_file = environ.get("ENGINE_TOKEN_FILE")
-    needs_facts = not target or not (human or token_file)
+    needs_facts = not target or not (role == "human" or token_file)
     facts = read_facts(home) if needs_facts else {}
-    token = _find_token(home, facts, token_file, human)
+    token = _find_token(home, facts, token_file, role)
     pid = facts.get("pid") if isinstance(facts.get("pid"), int) else None
     if target:
         address, host = parse_url(target)
@@ -101,10 +102,10 @@ def find_place(
     return Place(str(facts.get("url", "")), socket, None, "localhost", token, home, pid)
 
 
-def _find_token(home: str, facts: dict[str, Any], token_file: str | None, human: bool) -> str:
+def _find_token(home: str, facts: dict[str, Any], token_file: str | None, role: Role) -> str:
     if token_file:
         return read_token_file(token_file)
-    if human:
+    if role == "human":
         try:
             return read_token_file(os.path.join(home, HUMAN_TOKEN))
         except TokenUnreadable as exc:
@@ -113,7 +114,7 @@ def _find_token(home: str, facts: dict[str, Any], token_file: str | None, human:
                 + "; ENGINE_TOKEN_FILE may name another place"
             ) from exc
     tokens = facts.get("tokens")
-    token = tokens.get("agent") if isinstance(tokens, dict) else None
+    token = tokens.get(role) if isinstance(tokens, dict) else None
     if not isinstance(token, str) or not token.isascii() or not token:
         raise NotReachable(f"{tilde(os.path.join(home, FACTS))} holds no token")
     return token

@@ -53,10 +53,13 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     base: Base
     command: str | None = None
     argv: list[str] | None = None
+    code: str | None = None
     session: bool = False
     cwd: str | None = None
     env: dict[str, str] = {}
     stdin: str | None = None  # the whole text; None: /dev/null
+    stdin_open: bool = False  # fed by `write_stdin`
+    pty: bool = False
     split: bool = False
     deadline_secs: float | None = None
     key: str | None = None
@@ -67,7 +70,7 @@ class _Trouble(msgspec.Struct, frozen=True):
     """Why there was nothing to start (errno), or what the code has not caught (type)."""
 
     message: str
-    errno: int | None = None
+    errno: Annotated[int, Meta(ge=0, lt=1 << 31)] | None = None
     type: str | None = None
 
     def __post_init__(self) -> None:

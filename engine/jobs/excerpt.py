@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from engine.jobs.leftout import ReadAt, count_lines, kept_ranges, lift_lines
+from engine.jobs.leftout import Pick, ReadAt, count_lines, kept_ranges, lift_lines
 from engine.jobs.plaintext import MAX_SEQUENCE, json_bytes, render, unfinished
 
 CHEAP_BYTES: Final = 4 * 2**20  # bytes of output; about 2 ms to count
@@ -76,15 +76,15 @@ def excerpt(
     *,
     characters: bool = False,
     json_limit: int = JSON_LIMIT,
-    is_error: Callable[[str], bool] | None = None,
+    pick: Pick | None = None,
 ) -> Excerpt:
     """The text of `source` in at most `limit` encoded bytes (or `characters`).
 
     Over the limit the first and last halves stand, cut at line ends, with a marker line between.
     The marker counts into a limit of `INSIDE_LIMIT` or more; 0 gives no text at all. A line that
     alone is longer than most of a half is cut inside. Where dropped bytes reach to the end, the
-    beginning alone is shown. `is_error` picks lines to lift out of the gap, the first ones,
-    into a quarter of the limit.
+    beginning alone is shown. `pick` (asked once, from the start of the gap on) names lines to lift
+    out of it, the first ones, into a quarter of the limit.
     """
     budget = _Budget(limit, json_limit, characters)
     end = settled_end(source)
@@ -96,7 +96,7 @@ def excerpt(
             return Excerpt(text=text, end=end)
     room = len(_marker(end, end)) + 3 if limit >= INSIDE_LIMIT else 0
     parts = 1 if hole and hole[1] >= end else 2
-    share = budget.part(room + (limit // 4 if is_error else 0), parts)
+    share = budget.part(room + (limit // 4 if pick else 0), parts)
 
     head_raw = source.read_at(0, min(window, hole[0] if hole else end))
     head, head_end = _head(head_raw, share)
@@ -107,13 +107,15 @@ def excerpt(
         return Excerpt(text=head + tail, end=end)
 
     ranges = kept_ranges(head_end, tail_start, hole)
+    lifted = ""
+    if pick:
+        number = head_raw.count(b"\n", 0, head_end) + 1
+        lifted = lift_lines(source.read_at, ranges[0], number, pick)
+        lifted = _whole_lines(lifted, budget.part(0, 4))
+        if not lifted:  # then its share is the output's
+            return excerpt(source, limit, characters=characters, json_limit=json_limit)
     lines = count_lines(source.read_at, ranges)
     marker = _marker(tail_start - head_end, lines) if limit else ""
-    lifted = ""
-    if is_error:
-        number = head_raw.count(b"\n", 0, head_end) + 1
-        lifted = lift_lines(source.read_at, ranges[0], number, is_error)
-        lifted = _whole_lines(lifted, budget.part(0, 4))
     return Excerpt(
         text=_ended(head) + marker + lifted + tail,
         end=end,
@@ -122,14 +124,21 @@ def excerpt(
     )
 
 
-def excerpt_pair(stdout: Source, stderr: Source, limit: int) -> tuple[Excerpt, Excerpt]:
-    """The two streams in at most `limit` encoded bytes together: half each, or what one leaves."""
+def excerpt_pair(
+    stdout: Source, stderr: Source, limit: int, *, new_pick: Callable[[], Pick] | None = None
+) -> tuple[Excerpt, Excerpt]:
+    """The two streams in at most `limit` encoded bytes together: half each, or what one leaves.
+
+    `new_pick` makes what picks the lines to lift, for each of them.
+    """
     small, large = (stdout, stderr) if stdout.size <= stderr.size else (stderr, stdout)
-    first = excerpt(small, limit // 2, json_limit=JSON_LIMIT // 2)
+    pick: Callable[[], Pick | None] = new_pick or (lambda: None)
+    first = excerpt(small, limit // 2, json_limit=JSON_LIMIT // 2, pick=pick())
     second = excerpt(
         large,
         max(limit - len(first.text.encode()), 0),
         json_limit=JSON_LIMIT - json_bytes(first.text),
+        pick=pick(),
     )
     return (first, second) if small is stdout else (second, first)
 

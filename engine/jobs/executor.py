@@ -12,6 +12,18 @@ from typing import Any, Protocol
 import msgspec
 
 from engine.jobs.directory import TaskDirectory
+from engine.keeper.feed import LIMIT as INPUT_LIMIT
+
+__all__ = [
+    "INPUT_LIMIT",
+    "Executor",
+    "JobListener",
+    "LaunchRefused",
+    "Order",
+    "Outcome",
+    "RunningJob",
+    "Written",
+]
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +40,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     prologue: bytes | None  # what the shell reads before its text
     stdin: bytes | None  # the whole input; None: /dev/null
     wants_state: bool  # the shell dumps its state at the end
+    stdin_open: bool = False  # fed by `RunningJob.write`
+    pty: bool = False  # a terminal; `stdin` is typed at it, without one it is open
 
 
 class LaunchRefused(Exception):
@@ -39,6 +53,16 @@ class LaunchRefused(Exception):
     def __init__(self, text: str, errno: int = 0) -> None:
         super().__init__(text)
         self.errno = errno
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of writing to a job's standard input.
+
+    `taken`: bytes; fewer than were given where the job has not read enough of what came before.
+    """
+
+    taken: int
+    is_open: bool
 
 
 class Outcome(enum.Enum):
@@ -71,6 +95,12 @@ class RunningJob(Protocol):
 
     async def cancel(self, grace_secs: float) -> list[int]:
         """TERM to every process of the job, after the grace KILL; the pids that got TERM."""
+
+    async def write(self, data: bytes, *, eof: bool) -> Written | None:
+        """Feed the open standard input; with `eof` it ends, if all was taken. Waits for no reader.
+
+        None: nobody can tell, as the job, or its keeper, is gone. Cancelling comes too late.
+        """
 
     async def survivors(self) -> list[dict[str, Any]]:
         """The processes of the job that live now: {pid, command}."""

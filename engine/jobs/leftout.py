@@ -5,11 +5,12 @@ Reads a chunk at a time, whatever the size. Counting costs about 0.5 s a GiB.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from engine.jobs.plaintext import render
 
+Pick = Callable[[list[str]], Iterable[int]]  # the next lines -> places of those to lift, in order
 ReadAt = Callable[[int, int], bytes]  # offset, length -> what is there, shorter at the end
 Range = tuple[int, int]  # offsets, the end excluded
 
@@ -36,33 +37,32 @@ def count_lines(read_at: ReadAt, ranges: list[Range]) -> int:
     )
 
 
-def lift_lines(
-    read_at: ReadAt, span: Range, first_number: int, is_error: Callable[[str], bool]
-) -> str:
-    """The first `MAX_LIFTED` lines of `span` that `is_error` picks, each as `NUMBER: text`.
+def lift_lines(read_at: ReadAt, span: Range, first_number: int, pick: Pick) -> str:
+    """The first `MAX_LIFTED` lines of `span` that `pick` picks, each as `NUMBER: text`.
 
     `first_number` is the number of the line in which `span` begins. Only its first `LIFTED_SCAN`
-    bytes are searched.
+    bytes are searched; `pick` is given them in pieces, in order.
     """
     start, end = span
     lifted: list[str] = []
-    lines = _lines(read_at, (start, min(end, start + LIFTED_SCAN)))
-    for number, raw in enumerate(lines, first_number):
-        text = render(raw[:LINE_LENGTH].decode("utf-8", "replace"))
-        if is_error(text):
-            lifted.append(f"{number}: {text[:LIFTED_LENGTH]}\n")
-            if len(lifted) == MAX_LIFTED:
-                break
-    return "".join(lifted)
+    for lines in _lines(read_at, (start, min(end, start + LIFTED_SCAN))):
+        texts = [render(raw[:LINE_LENGTH].decode("utf-8", "replace")) for raw in lines]
+        lifted += [
+            f"{first_number + place}: {texts[place][:LIFTED_LENGTH]}\n" for place in pick(texts)
+        ]
+        if len(lifted) >= MAX_LIFTED:
+            break
+        first_number += len(lines)
+    return "".join(lifted[:MAX_LIFTED])
 
 
-def _lines(read_at: ReadAt, span: Range) -> Iterator[bytes]:
+def _lines(read_at: ReadAt, span: Range) -> Iterator[list[bytes]]:
     """The lines of `span` without their ends, those over `LINE_LENGTH` shortened at some point."""
     start, end = span
     rest = b""
     for at in range(start, end, CHUNK):
         *lines, rest = (rest + read_at(at, min(CHUNK, end - at))).split(b"\n")
-        yield from lines
+        yield lines
         rest = rest[:LINE_LENGTH]
     if rest:
-        yield rest
+        yield [rest]

@@ -7,6 +7,7 @@ again should it die. A keeper whose job has ended and left nobody takes the next
 from __future__ import annotations
 
 import array
+import base64
 import contextlib
 import os
 import resource
@@ -22,8 +23,9 @@ import trio
 
 from engine.jobs.channel import Channel, ChannelClosed, connect
 from engine.jobs.directory import TaskDirectory
-from engine.jobs.executor import JobListener, LaunchRefused, Order, Outcome
+from engine.jobs.executor import JobListener, LaunchRefused, Order, Outcome, Written
 from engine.keeper import mother, processes
+from engine.keeper.feed import LIMIT
 from engine.keeper.loop import socket_name
 
 MAX_IDLE_KEEPERS: Final = 8  # kept for the next jobs; 1.2 MiB each
@@ -220,6 +222,19 @@ class LocalJob:
         answer = await self._ask({"op": "cancel", "grace": grace_secs}, "signalled")
         return list(answer.get("pids", []))
 
+    async def write(self, data: bytes, *, eof: bool) -> Written | None:
+        fits = data[:LIMIT]
+        text = base64.b64encode(fits).decode("ascii")
+        message = {"op": "write", "data": text, "eof": eof and len(fits) == len(data)}
+        # Half a message would be the end of the channel, a late answer that of another write.
+        with trio.CancelScope(shield=True):
+            answer = await self._ask(message, "written")
+        if answer:
+            return Written(taken=answer["taken"], is_open=answer["isOpen"])
+        if not self._is_over:
+            self._channel.close()  # whoever watches attaches anew
+        return None
+
     async def survivors(self) -> list[dict[str, Any]]:
         answer = await self._ask({"op": "survey"}, "survivors")
         return list(answer.get("survivors", []))
@@ -261,7 +276,8 @@ class LocalExecutor:
                 "deadline": order.deadline_secs,
                 "cap": order.output_cap_bytes,
                 "prologue": order.prologue is not None,
-                "stdin": "null" if order.stdin is None else "fd",
+                "stdin": _stdin_word(order),
+                "pty": order.pty,
                 "session": order.wants_state,
                 "fds": len(fds),
                 "nofile": self._mother.nofile,
@@ -367,6 +383,12 @@ class LocalExecutor:
             channel.close()
         self._idle.clear()
         self._mother.close()
+
+
+def _stdin_word(order: Order) -> str:
+    if order.stdin is not None:
+        return "fd"
+    return "open" if order.stdin_open else "null"
 
 
 async def wait_dead(who: str, limit_secs: float) -> bool:

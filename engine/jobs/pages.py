@@ -8,6 +8,7 @@ Escape sequences are left as they are.
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 import stat
 from types import TracebackType
@@ -89,6 +90,23 @@ class OutputFile:
     @property
     def size(self) -> int:
         return os.fstat(self._fd).st_size
+
+    def hole_in(self, start: int, end: int) -> tuple[int, int] | None:
+        """The first range from `start` on, and before `end`, of which nothing is kept."""
+        hole = self._seek(start, os.SEEK_HOLE)
+        if hole is None or hole >= end:
+            return None
+        data = self._seek(hole, os.SEEK_DATA)
+        return hole, self.size if data is None else data
+
+    def _seek(self, offset: int, whence: int) -> int | None:
+        """See lseek(2); None where there is no more of that kind."""
+        try:
+            return os.lseek(self._fd, offset, whence)
+        except OSError as exc:
+            if exc.errno != errno.ENXIO:
+                raise
+            return None
 
     def read_at(self, offset: int, length: int) -> bytes:
         """The `length` bytes at `offset`, fewer where the file ends before."""

@@ -22,6 +22,7 @@ from engine.keeper.mother import SESSION
 from engine.keeper.python_keeper import START_SECS
 
 _ANSWER_SECS: Final = 10.0  # for a keeper's word; it answers in milliseconds
+_LEFT_GRACE: Final = 5.0  # seconds for an interpreter that nobody waited for
 _EXIT_SECS: Final = 10.0  # for a keeper that takes no link any more; its exit takes microseconds
 
 
@@ -201,7 +202,10 @@ async def open_session(
 
 
 async def find_session(executor: LocalExecutor, link: Path) -> PythonSession | None:
-    """The session that is found at `link`; None where there is none that takes calls."""
+    """The session that is found at `link`; None where there is none that takes calls.
+
+    One that is not ready yet, since nobody waited for it, is closed: another will take its place.
+    """
     try:
         channel = await executor.connect(os.readlink(link))
     except (OSError, ChannelClosed):
@@ -210,6 +214,8 @@ async def find_session(executor: LocalExecutor, link: Path) -> PythonSession | N
         with trio.fail_after(_ANSWER_SECS):
             await channel.send({"op": "session"})
             told, _payload = await channel.receive()
+            if not told["isOpen"]:
+                await channel.send({"op": "close", "grace": _LEFT_GRACE})
     except (ChannelClosed, trio.TooSlowError):
         return None
     finally:

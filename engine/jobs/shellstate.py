@@ -36,6 +36,8 @@ _NOT_CARRIED: Final = frozenset(
 _OPTIONS_NOT_CARRIED: Final = frozenset(
     b"errexit nounset pipefail xtrace noexec verbose onecmd privileged posix".split()
 )
+# Bash sets them after each program that ran at its terminal, which is of this call only.
+_TERMINAL_SIZE: Final = frozenset((b"COLUMNS", b"LINES"))
 # Never in the shell's own environment: bash would act on them before the command is reached.
 _KEPT_OUT: Final = frozenset(("_", "BASHOPTS", "BASH_ENV", "POSIXLY_CORRECT", "PWD", "SHELLOPTS"))
 
@@ -49,6 +51,7 @@ class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
     prior: ShellState | None
     put_in: dict[bytes, bytes]  # variables of this call alone
     foreign: tuple[tuple[bytes, bytes], ...]  # see ShellState
+    has_terminal: bool = False
 
 
 def plan_call(
@@ -60,6 +63,7 @@ def plan_call(
     env: Mapping[str, str],
     defaults: Mapping[str, str],
     identity: Mapping[str, str],
+    has_terminal: bool = False,
 ) -> CallPlan:
     """How to start the shell that runs `command` from `state` (None: from `base` alone).
 
@@ -88,6 +92,7 @@ def plan_call(
         prior=state,
         put_in=_encode({n: v for n, v in put_in.items() if _is_variable(n)}),
         foreign=foreign,
+        has_terminal=has_terminal,
     )
 
 
@@ -145,7 +150,8 @@ def _variables(plan: CallPlan, dump: Dump) -> dict[bytes, bytes]:
             continue
         if declaration.value is None and name == b"COMP_WORDBREAKS":
             continue
-        if not _is_untouched(declaration, plan.put_in.get(name)):
+        is_of_terminal = plan.has_terminal and name in _TERMINAL_SIZE
+        if not is_of_terminal and not _is_untouched(declaration, plan.put_in.get(name)):
             kept[name] = _restore(name, declaration)
         elif name in before:
             kept[name] = before[name]

@@ -7,11 +7,13 @@ Messages to a keeper (see `link` for their form), each answered on the same link
   attach   {dir}: news of this directory's job from now on           -> state | absent
   cancel   {grace}: TERM, after `grace` seconds KILL, to everybody   -> signalled
   survey   who is left                                               -> survivors
+  write    {data (base64), eof}: to the open standard input          -> written {taken, isOpen}
 News to every link that launched or attached: grew, ended, gone.
 """
 
 from __future__ import annotations
 
+import binascii
 import os
 import socket
 from typing import Any, Final
@@ -55,8 +57,22 @@ class Keeper(KeeperLoop):
             if kind == "cancel":
                 self.reap()  # an end that has been is no cancellation
             self.answer(link, kind, message, self._job_of(message))
+        elif kind == "write":
+            self.reap()
+            self._write(link, message, self._job_of(message))
         else:
             raise LinkBroken(f"unknown op {kind!r}")
+
+    def _write(self, link: Link, message: dict[str, Any], job: Job | None) -> None:
+        if job is None:
+            self.send(link, {"ev": "gone"})
+            return
+        taken, is_open, feed = 0, False, job.feed
+        if feed is not None:
+            data = binascii.a2b_base64(message["data"])
+            taken, is_open = feed.write(data, eof=bool(message["eof"]))
+            self.tend(feed)
+        self.send(link, {"ev": "written", "taken": taken, "isOpen": is_open})
 
     def _job_of(self, message: dict[str, Any]) -> Job | None:
         """Our job, unless the message is about another: it may come after that one's end."""
@@ -110,6 +126,8 @@ class Keeper(KeeperLoop):
             return
         for output in job.outputs:
             self.watch_output(output, news)
+        if job.feed is not None and job.record is None:
+            self.watch_feed(job.feed)
         facts = {"pid": job.pid, "startedAt": job.started_at, "cwd": job.cwd}
         news.tell({"ev": "started", **facts})
         news.hold_back()
@@ -124,6 +142,9 @@ class Keeper(KeeperLoop):
         if job is None or news is None or pid != job.pid or job.record is not None:
             return
         job.end(status, cpu)
+        if job.feed is not None:
+            self.unwatch(job.feed.fd)
+        job.close_input()
         state = self._dumped_state() if job.request["session"] else b""
         news.tell({"ev": "ended", "record": job.record}, state)
 

@@ -83,13 +83,17 @@ class Kept:
             made.append(taskfiles.EXIT)
             names = ("stdout", "stderr") if self.request["streams"] == "split" else ("output",)
             for name in names:
-                self.outputs.append(Output(self.dir_fd, name, self.request["cap"]))
+                self.outputs.append(self.open_output(name))
                 made.append(name)
         except OSError as exc:
             with contextlib.suppress(OSError):  # then the claim stands, and the engine says lost
                 taskfiles.undo_claim(self.dir_fd, made)
             raise Refused(f"task directory: {exc.strerror}", exc.errno or 0) from exc
         self.started_at, self._started = int(time.time() * 1000), clock()
+
+    def open_output(self, name: str) -> Output:
+        """The file `name` and where it comes from. Raises OSError."""
+        return Output(self.dir_fd, name, self.request["cap"])
 
     def begin_deadline(self) -> None:
         if self.request["deadline"] is not None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from engine.keeper import processes
+from engine.keeper.feed import Feed
 from engine.keeper.kept import Kept, clock
 from engine.keeper.link import Link, LinkBroken
 from engine.keeper.linux import become_subreaper, set_process_name, stop_tracing
@@ -27,6 +28,7 @@ MAX_LINKS: Final = 16  # connections at a time; an engine needs one
 RETRY_ACCEPT: Final = 0.2  # seconds
 MAX_GRACE: Final = 1e9  # seconds
 _BACKLOG: Final = 128  # links not yet taken up while this keeper is stopped
+_NO_ROOM_WANTED: Final = 0  # that nobody reads any more is told all the same
 _READABLE: Final = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
 
 # Whatever a job may send its parent, but for what cannot be ignored and what tells of a bug here.
@@ -118,9 +120,9 @@ class KeeperLoop:
             self._listen_at = None
             self.watch(self._listener.fileno(), self._on_connect)
 
-    def watch(self, fd: int, handler: Callable[[int], None]) -> None:
+    def watch(self, fd: int, handler: Callable[[int], None], events: int = select.EPOLLIN) -> None:
         self._handlers[fd] = handler
-        self._epoll.register(fd, select.EPOLLIN)
+        self._epoll.register(fd, events)
 
     def unwatch(self, fd: int) -> None:
         if self._handlers.pop(fd, None) is not None:
@@ -137,6 +139,28 @@ class KeeperLoop:
                 news.want()
 
         self.watch(output.pipe, copy)
+
+    def watch_feed(self, feed: Feed) -> None:
+        """Write on as there is room, until there is nothing left to write."""
+
+        def go_on(events: int) -> None:
+            feed.on_event(events)
+            self.tend(feed)
+
+        self.watch(feed.fd, go_on, _NO_ROOM_WANTED)
+        feed.go_on()  # it may have a text
+        self.tend(feed)
+
+    def tend(self, feed: Feed) -> None:
+        """Watch for what `feed`, which has been written to, waits for now."""
+        if feed.fd not in self._handlers:
+            return
+        if feed.is_over:
+            self.unwatch(feed.fd)
+            feed.close()
+        else:
+            wanted = select.EPOLLOUT if feed.wants_room else _NO_ROOM_WANTED
+            self._epoll.modify(feed.fd, wanted)
 
     # -- children --------------------------------------------------------------------------------
 

@@ -20,18 +20,20 @@ HEAD_BYTES: Final = 64 << 20  # the beginning that a cap never drops (or half th
 TURN_BYTES: Final = 4 << 20  # copied at most before other work gets its turn
 PIPE_BYTES: Final = 1 << 20  # asked for once a job floods; a refusal only costs speed
 _DEFAULT_PIPE_BYTES: Final = 64 << 10
+TERMINAL_BYTES: Final = 256 << 10  # more than Linux lets wait in a terminal
 _BLOCK: Final = 4096  # file systems give back whole blocks only
 _HOLE_STEP: Final = 16 << 20  # dropped at a time: fewer, larger holes
 _MAX_RANGES: Final = 16  # dropped ranges remembered apart; beyond, the nearest two become one
 
 
 class Output:
-    """The read end of a pipe and the file it goes to.
+    """The read end of a pipe, or the master end of a terminal, and the file it goes to.
 
     `size` counts all bytes seen, `dropped` lists the ranges [start, end) that are not in the file.
     """
 
-    def __init__(self, dir_fd: int, name: str, cap: int) -> None:
+    def __init__(self, dir_fd: int, name: str, cap: int, terminal: int | None = None) -> None:
+        """`terminal`: read this, non-blocking, in place of a new pipe; closed by `close`."""
         self.name = name
         self.size = 0
         self.dropped: list[list[int]] = []
@@ -39,11 +41,15 @@ class Output:
         self._head = min(HEAD_BYTES, self._cap // 2) // _BLOCK * _BLOCK
         self._hole_end = self._head
         self._can_punch = True
-        self._can_splice = True
-        self._is_wide = False
+        self._is_terminal = terminal is not None
+        self._can_splice = not self._is_terminal  # Linux has none from a terminal
+        self._is_wide = self._is_terminal
         self._file = os.open(
             name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE_FLAGS, 0o600, dir_fd=dir_fd
         )
+        if terminal is not None:
+            self.pipe, self._write_end = terminal, -1
+            return
         try:
             self.pipe, self._write_end = os.pipe()
         except OSError:
@@ -76,6 +82,9 @@ class Output:
 
     def drain(self) -> None:
         """Move exactly what is in the pipe now: a writer left behind cannot keep us here."""
+        if self._is_terminal:  # it does not tell how much; reading brings in all there is
+            self.copy(TERMINAL_BYTES)
+            return
         waiting = bytearray(4)
         fcntl.ioctl(self.pipe, termios.FIONREAD, waiting)
         (count,) = struct.unpack("i", waiting)
@@ -122,7 +131,7 @@ class Output:
         return os.splice(self.pipe, self._file, limit, offset_dst=self.size, flags=flags)
 
     def _read_and_write(self, limit: int) -> int:
-        data = os.read(self.pipe, min(limit, PIPE_BYTES))
+        data = self._read(limit)
         written = 0
         while written < len(data):
             try:
@@ -133,8 +142,16 @@ class Output:
                 break
         return len(data)
 
+    def _read(self, limit: int) -> bytes:
+        try:
+            return os.read(self.pipe, min(limit, PIPE_BYTES))
+        except OSError as exc:
+            if self._is_terminal and exc.errno == errno.EIO:
+                return b""  # nobody has it open any more
+            raise
+
     def _discard(self, limit: int) -> int:
-        data = os.read(self.pipe, min(limit, PIPE_BYTES))
+        data = self._read(limit)
         self._drop(self.size, self.size + len(data))
         self.size += len(data)
         return len(data)

@@ -107,6 +107,8 @@ class PythonKeeper(KeeperLoop):
             self._hear_worker()  # an end that has been is no cancellation
             self.reap()
             self.answer(link, kind, message, self._call_of(message))
+        elif kind == "write":  # the input of code is whole from its start
+            self.send(link, {"ev": "written", "taken": 0, "isOpen": False})
         elif kind == "close":
             self._close(link, grace_of(message))
         else:

@@ -66,6 +66,7 @@ Offset = Annotated[
 ]
 Seq = Annotated[int, Meta(ge=0, le=SAFE_INT, extra=says("integer between 0 and 2^53"))]
 PageRows = Annotated[int, Meta(ge=1, le=500, extra=says("integer between 1 and 500"))]
+Base64 = Annotated[bytes, Meta(extra=says("base64 (RFC 4648) with its padding"))]
 Argv = Annotated[
     list[str], Meta(min_length=1, max_length=4096, extra=says("array of 1 to 4096 strings"))
 ]
@@ -89,7 +90,23 @@ LogFloor = Annotated[
         )
     ),
 ]
+LogLevel = Annotated[
+    Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"],
+    Meta(
+        extra=says(
+            "debug, info, notice, warning, error, critical, alert or emergency (rising severity)"
+        )
+    ),
+]
 LogScope = Literal["caller", "all"]
+PageLines = Annotated[int, Meta(ge=1, le=1000, extra=says("integer between 1 and 1000"))]
+Time = Annotated[
+    str,
+    Meta(
+        pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$(?!\n)",
+        extra=says("time of RFC 3339, as 2026-11-30T12:04:31.208Z"),
+    ),
+]
 Status = Literal[
     "queued",
     "held",

@@ -23,22 +23,26 @@ from engine.protocol.fields import (
     NOT_OFFERED,
     RESERVED_PREFIX,
     Argv,
+    Base64,
     Caller,
     CallerOrAll,
     Handle,
     Key,
     Label,
     LogFloor,
+    LogLevel,
     LogScope,
     Offset,
     OutputBytes,
     PageBytes,
+    PageLines,
     PageRows,
     PositiveSeconds,
     RequestId,
     Seconds,
     Seq,
     Status,
+    Time,
     cap,
     check_argument,
     check_directory,
@@ -57,7 +61,7 @@ class TextInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 Stdin = Annotated[
-    Literal["null", "open"] | TextInput, Meta(extra=says('"null" or {"text": string}'))
+    Literal["null", "open"] | TextInput, Meta(extra=says('"null", "open" or {"text": string}'))
 ]
 
 
@@ -108,6 +112,8 @@ class StartParams(Params, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         self._check_offered()
+        if self.pty and self.streams == "split":
+            raise InvalidParams("$.pty", 'false beside "split": a terminal is one stream')
         cap(self, "timeout_secs", INLINE_BUDGET_SECS)
         cap(self, "deadline_secs", DEADLINE_MAX_SECS)
         if self.cwd is not None:
@@ -121,12 +127,12 @@ class StartParams(Params, frozen=True, kw_only=True):
         for name in ("lane", "after", "after_when", "ready_when", "memory_bytes"):
             if getattr(self, name) is not None:
                 raise InvalidParams(f"$.{name}", NOT_OFFERED.format(name))
-        if self.pty:
-            raise InvalidParams("$.pty", "false: this engine does not offer a terminal yet")
-        if self.stdin == "open":
-            raise InvalidParams(
-                "$.stdin", '"null" or {"text": string}: this engine does not offer "open" yet'
-            )
+
+
+def _check_text(path: str, text: str) -> None:
+    check_no_nul(path, text)
+    if not 1 <= utf8_size(text) <= COMMAND_MAX_BYTES:
+        raise InvalidParams(path, "1 to 1048576 bytes of UTF-8")
 
 
 class BashParams(StartParams, frozen=True, kw_only=True):
@@ -134,13 +140,11 @@ class BashParams(StartParams, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_no_nul("$.command", self.command)
-        if not 1 <= utf8_size(self.command) <= COMMAND_MAX_BYTES:
-            raise InvalidParams("$.command", "1 to 1048576 bytes of UTF-8")
+        _check_text("$.command", self.command)
 
 
 class ExecuteParams(StartParams, frozen=True, kw_only=True):
-    """`argv` is there once this exists: `code` is refused by name."""
+    """Exactly one of `argv` and `code` is there. What `session` says is about `code` alone."""
 
     argv: Argv | None = None
     code: str | None = None
@@ -148,10 +152,14 @@ class ExecuteParams(StartParams, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_exactly_one(argv=self.argv, code=self.code)
-        if self.argv is None:
-            raise InvalidParams("$.code", NOT_OFFERED.format("code"))
-        for i, item in enumerate(self.argv):
+        for i, item in enumerate(self.argv or ()):
             check_argument(f"$.argv[{i}]", item, utf8_size(item))
+        if self.code is not None:
+            _check_text("$.code", self.code)
+            if self.pty:
+                raise InvalidParams("$.pty", "false beside code: an interpreter has no terminal")
+            if self.stdin == "open":
+                raise InvalidParams("$.stdin", '"null" or {"text": string} beside code')
 
 
 class WaitParams(Params, frozen=True, kw_only=True):
@@ -181,6 +189,24 @@ class CancelParams(Params, frozen=True, kw_only=True):
         check_exactly_one(taskId=self.task_id, kickoffId=self.kickoff_id, caller=self.caller)
 
 
+class WriteStdinParams(Params, frozen=True, kw_only=True):
+    """One of `text` and `base64` is there, or neither and `eof`."""
+
+    task_id: Handle = msgspec.field(name="taskId")
+    text: str | None = None
+    base64: Base64 | None = None
+    eof: bool = False
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        if self.text is not None or self.base64 is not None or not self.eof:
+            check_exactly_one(text=self.text, base64=self.base64)
+
+    @property
+    def data(self) -> bytes:
+        return self.base64 or (self.text or "").encode()
+
+
 class ReadOutputParams(Params, frozen=True, kw_only=True):
     task_id: Handle = msgspec.field(name="taskId")
     stream: Literal["output", "stdout", "stderr"] = "output"
@@ -205,6 +231,31 @@ class ListTasksParams(Params, frozen=True, kw_only=True):
         cap(self, "timeout_secs", FOLLOW_MAX_SECS)
 
 
+class ReadLogsParams(Params, frozen=True, kw_only=True):
+    """At most one of the places to read from is there; none: the caller's read position."""
+
+    logs: LogLevel = "info"  # the floor
+    log_scope: LogScope = msgspec.field(default="caller", name="logScope")
+    caller: Caller | None = None
+    task_id: Handle | None = msgspec.field(default=None, name="taskId")
+    contains: Label | None = None
+    after_seq: Seq | None = None
+    before_seq: Seq | None = None
+    since: Time | None = None
+    peek: bool = False
+    limit: PageLines = 200
+    timeout_secs: Seconds = 0.0
+    wake_on: list[LogLevel] | None = None
+
+    def __post_init__(self) -> None:
+        cap(self, "timeout_secs", FOLLOW_MAX_SECS)
+        given = (self.after_seq, self.before_seq, self.since)
+        if sum(value is not None for value in given) > 1:
+            raise InvalidParams("$", "at most one of after_seq, before_seq and since")
+        if self.wake_on is not None and not self.wake_on:
+            raise InvalidParams("$.wake_on", "array of at least one level")
+
+
 class ReadTaskParams(Params, frozen=True, kw_only=True):
     task_id: Handle | None = msgspec.field(default=None, name="taskId")
     kickoff_id: Handle | None = msgspec.field(default=None, name="kickoffId")
@@ -220,10 +271,6 @@ class ForgetParams(Params, frozen=True, kw_only=True):
 
 class ResetSessionParams(Params, frozen=True, kw_only=True):
     kind: Literal["bash", "python"] = "bash"
-
-    def __post_init__(self) -> None:
-        if self.kind == "python":
-            raise InvalidParams("$.kind", '"bash": this engine does not offer "python" yet')
 
 
 class EngineInfoParams(Params, frozen=True, kw_only=True):

@@ -11,9 +11,11 @@ import msgspec
 from engine.protocol import params as p
 from engine.server.dispatcher import ALL_ROLES, Method, Request, Role
 from engine.server.methods_engine import EngineMethods
+from engine.server.methods_input import InputMethods
+from engine.server.methods_logs import LogMethods
 from engine.server.methods_run import RunMethods
 from engine.server.methods_tasks import TaskMethods
-from engine.server.services import Services
+from engine.server.services import Services, caller_of
 
 Handler = Callable[[Request, Any], Awaitable[Any]]
 
@@ -27,9 +29,11 @@ SCHEMAS: Final[dict[str, tuple[type[p.Params], frozenset[Role]]]] = {
     "execute": (p.ExecuteParams, _ACTING),
     "wait": (p.WaitParams, ALL_ROLES),
     "cancel": (p.CancelParams, _ACTING),
+    "write_stdin": (p.WriteStdinParams, _ACTING),
     "read_output": (p.ReadOutputParams, ALL_ROLES),
     "list_tasks": (p.ListTasksParams, ALL_ROLES),
     "read_task": (p.ReadTaskParams, ALL_ROLES),
+    "read_logs": (p.ReadLogsParams, ALL_ROLES),
     "forget": (p.ForgetParams, _ACTING),
     "reset_session": (p.ResetSessionParams, _ACTING),
     "engine_info": (p.EngineInfoParams, ALL_ROLES),
@@ -47,7 +51,13 @@ def fingerprint() -> str:
 
 def make_methods(services: Services) -> dict[str, Method]:
     """The dispatcher's table for these services."""
-    groups = (EngineMethods(services), RunMethods(services), TaskMethods(services))
+    groups = (
+        EngineMethods(services),
+        RunMethods(services),
+        TaskMethods(services),
+        LogMethods(services),
+        InputMethods(services),
+    )
     table = {}
     for name, (type_, roles) in SCHEMAS.items():
         (handler,) = [getattr(group, name) for group in groups if hasattr(group, name)]
@@ -61,6 +71,7 @@ def _when_ready(services: Services, handler: Handler) -> Handler:
     async def handle(request: Request, params: Any) -> Any:
         if not services.ready.is_set():
             await services.ready.wait()
+        services.logs.greet(caller_of(request, params), is_onlooker=request.role == "observer")
         return await handler(request, params)
 
     return handle

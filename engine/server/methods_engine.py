@@ -35,7 +35,7 @@ class EngineMethods:
         services = self._services
         supervisor, settings = services.supervisor, services.settings
         disk = os.statvfs(services.catalog.home.tasks)
-        queued = [task.record.created_at for task in supervisor.queue]
+        queued = [task.record.created_at for task in supervisor.waiting()]
         callers = {task.record.caller for task in services.catalog.unfinished()}
         return {
             "name": "engine",
@@ -54,7 +54,7 @@ class EngineMethods:
             "callers": len(callers | {c.name for c in services.connections}),
             "modeOwner": None,
             "latestSeq": services.index.latest_seq,
-            "journalLines": 0,
+            "journalLines": services.index.line_count,
             "outputBytes": services.index.output_bytes(),
             "diskFreeBytes": disk.f_bavail * disk.f_frsize,
             "policy": "none",

@@ -31,7 +31,10 @@ class RunMethods:
         return await self._start(request, params, command=params.command, session=params.session)
 
     async def execute(self, request: Request, params: ExecuteParams) -> dict[str, Any]:
-        return await self._start(request, params, argv=params.argv)
+        session = params.code is not None and params.session
+        return await self._start(
+            request, params, argv=params.argv, code=params.code, session=session
+        )
 
     async def _start(self, request: Request, params: StartParams, **what: Any) -> dict[str, Any]:
         assert isinstance(params, BashParams | ExecuteParams)
@@ -46,6 +49,8 @@ class RunMethods:
                 cwd=params.cwd,
                 env=params.env or {},
                 stdin=params.stdin.text if isinstance(params.stdin, TextInput) else None,
+                stdin_open=params.stdin == "open",
+                pty=params.pty,
                 split=params.streams == "split",
                 deadline_secs=params.deadline_secs,
                 key=params.key,
@@ -57,7 +62,7 @@ class RunMethods:
             request.finished = lambda written: self._on_finished(request, task, caller, written)
         budget = min(params.timeout_secs, self._services.settings.inline_budget_secs)
         await self._services.supervisor.wait_inline(task, budget)
-        return await self._reply(request, task, caller, params.max_output_bytes, is_first=True)
+        return await self._reply(request, task, caller, params, is_first=True)
 
     def _on_finished(self, request: Request, task: Task, caller: str, written: bool) -> None:
         """A call that was to end with its connection has its reply, or never will."""
@@ -65,25 +70,43 @@ class RunMethods:
             self._services.bind(request.connection, task, caller)
 
     async def _reply(
-        self, request: Request, task: Task, caller: str, limit_bytes: int, *, is_first: bool
+        self,
+        request: Request,
+        task: Task,
+        caller: str,
+        params: StartParams | WaitParams,
+        *,
+        is_first: bool,
     ) -> dict[str, Any]:
         json_limit = request.page_bytes * 3 // 2  # with room left for the other members
-        if task.is_ended:
-            return await replies.finished(task, limit_bytes, json_limit)
-        return await replies.running(
-            self._services.supervisor,
+        is_onlooker = request.role == "observer"
+        # First, as it may wait for the last lines of a task that has just ended.
+        logs = await self._services.logs.of(
             task,
             caller,
-            json_limit,
-            is_first=is_first,
-            is_onlooker=request.role == "observer",
+            params.logs,
+            params.log_scope,
+            request.page_bytes // 4,
+            is_onlooker=is_onlooker,
         )
+        if task.is_ended:
+            reply = await replies.finished(task, params.max_output_bytes, json_limit)
+        else:
+            reply = await replies.running(
+                self._services.supervisor,
+                task,
+                caller,
+                json_limit,
+                is_first=is_first,
+                is_onlooker=is_onlooker,
+            )
+        return reply | logs
 
     async def wait(self, request: Request, params: WaitParams) -> dict[str, Any]:
         caller = caller_of(request, params)
         task = self._services.catalog.find(handle_of(params))
         await self._services.supervisor.wait_ended(task, params.timeout_secs)
-        return await self._reply(request, task, caller, params.max_output_bytes, is_first=False)
+        return await self._reply(request, task, caller, params, is_first=False)
 
     async def cancel(self, request: Request, params: CancelParams) -> dict[str, Any]:
         caller = caller_of(request, params)

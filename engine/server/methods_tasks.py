@@ -13,6 +13,7 @@ import structlog
 import trio
 
 from engine.errors import InvalidParams
+from engine.model import TaskRecord
 from engine.protocol.params import (
     ForgetParams,
     ListTasksParams,
@@ -140,13 +141,18 @@ class TaskMethods:
                 shown: dict[str, Any] = {"taskId": "t" + row.id, "status": FORGOTTEN}
             else:
                 record = self._services.catalog.now(row.record)
-                shown = replies.row(self._services.supervisor, record, row.changed_seq)
+                shown = self._row(record, row.changed_seq)
             size += len(msgspec.json.encode(shown)) + 1
             if page and (len(page) == limit or size > limit_bytes):
                 return page, last
             page.append(shown)
             last = row
         return page, None
+
+    def _row(self, record: TaskRecord, changed_seq: int) -> dict[str, Any]:
+        services = self._services
+        tally = services.index.tally(record.id)
+        return replies.row(services.supervisor, record, changed_seq, tally)
 
     async def read_task(self, request: Request, params: ReadTaskParams) -> dict[str, Any]:
         task = self._services.catalog.find(handle_of(params))
@@ -155,15 +161,13 @@ class TaskMethods:
         spec = task.directory.read_spec()
         command = None
         if spec is not None:
-            text = spec.command if spec.command is not None else shlex.join(spec.argv or [])
+            text = spec.command or spec.code or shlex.join(spec.argv or [])
             command = text.encode()[:COMMAND_BYTES].decode("utf-8", "ignore")
         survivors = [msgspec.to_builtins(survivor) for survivor in record.survivors]
         if record.status.is_final:
             survivors = await job.survivors() if job is not None else []
         return {
-            **replies.row(
-                self._services.supervisor, record, self._services.index.changed_seq(record.id)
-            ),
+            **self._row(record, self._services.index.changed_seq(record.id)),
             "command": command,
             "cwd": record.cwd,
             "session": record.session,
@@ -185,5 +189,8 @@ class TaskMethods:
 
     async def reset_session(self, request: Request, params: ResetSessionParams) -> dict[str, Any]:
         caller = caller_of(request, params)
-        self._services.supervisor.reset_session(caller)
+        if params.kind == "python":
+            await self._services.supervisor.pythons.reset(caller)
+        else:
+            self._services.supervisor.reset_session(caller)
         return {"as": caller, "kind": params.kind}

@@ -15,8 +15,10 @@ import trio
 from engine.errors import NO_ROOM, InvalidParams
 from engine.errors import OutputGone as OutputGoneError
 from engine.jobs.excerpt import Excerpt, Source, excerpt, excerpt_pair, recent
+from engine.jobs.leftout import Pick
 from engine.jobs.pages import MAX_CHARACTER, OffsetPastEnd, OutputFile, OutputGone, Page, read_page
 from engine.jobs.plaintext import json_bytes
+from engine.journal.levels import Level, LevelFinder
 from engine.tasks.task import Task
 
 THREAD_BYTES: Final = 1 << 20  # output above this size is excerpted in a thread
@@ -90,14 +92,29 @@ def _fitting(
     return parts
 
 
+def _new_pick() -> Pick:
+    """Picks the lines of level error or worse, given in their order."""
+    finder = LevelFinder()
+
+    def pick(texts: list[str]) -> list[int]:
+        levels = finder.find(texts).levels
+        return [place for place, level in enumerate(levels) if level >= Level.ERROR]
+
+    return pick
+
+
 async def whole(task: Task, limit_bytes: int, json_limit: int) -> dict[str, Any]:
     """The output members of a finished reply; their texts are `json_limit` bytes at most."""
 
     def cut(sources: tuple[Source, ...]) -> tuple[Excerpt, ...]:
         if len(sources) == 2:
             out, err = sources
-            return _fitting(lambda n: excerpt_pair(out, err, n), limit_bytes, json_limit)
-        return _fitting(lambda n: (excerpt(sources[0], n),), limit_bytes, json_limit)
+            return _fitting(
+                lambda n: excerpt_pair(out, err, n, new_pick=_new_pick), limit_bytes, json_limit
+            )
+        return _fitting(
+            lambda n: (excerpt(sources[0], n, pick=_new_pick()),), limit_bytes, json_limit
+        )
 
     parts = await _read(task, cut)
     return {

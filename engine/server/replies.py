@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from engine.model import TaskRecord, rfc3339
+from engine.model import Kind, TaskRecord, rfc3339
 from engine.server import outputs
 from engine.tasks.supervisor import Supervisor
 from engine.tasks.task import Task
 
-LOG_MEMBERS: dict[str, Any] = {"logs": [], "notices": []}  # nothing raises any yet
+LOG_MEMBERS: dict[str, Any] = {"notices": []}  # nothing raises any yet; `logs`: see `logs`
 
 
 def _time(ms: int | None) -> str | None:
@@ -22,6 +22,8 @@ def _time(ms: int | None) -> str | None:
 async def finished(task: Task, limit_bytes: int, json_limit: int) -> dict[str, Any]:
     """The reply about a task that has ended; output: `limit_bytes`, as JSON `json_limit`."""
     record = task.record
+    code = _of_code(record, json_limit // 2) if record.kind is Kind.CODE else {}
+    json_limit -= len(msgspec.json.encode(code))
     reply: dict[str, Any] = {
         "status": record.status,
         "taskId": record.task_id,
@@ -44,9 +46,22 @@ async def finished(task: Task, limit_bytes: int, json_limit: int) -> dict[str, A
     }
     if record.error is not None:
         reply["error"] = msgspec.to_builtins(record.error)
+    reply |= code
     if record.cwd_missing is not None:
         reply["cwdMissing"] = record.cwd_missing
     return reply
+
+
+def _of_code(record: TaskRecord, json_limit: int) -> dict[str, Any]:
+    """What only calls of code have; the value may be `json_limit` bytes of JSON."""
+    value = record.value
+    while value is not None and len(msgspec.json.encode(value)) > json_limit:
+        value = value[: len(value) * 3 // 4]
+    return {
+        "value": value,
+        "error": None if record.error is None else msgspec.to_builtins(record.error),
+        "sessionReset": record.session_reset,
+    }
 
 
 async def running(
@@ -100,8 +115,11 @@ def _waiting(supervisor: Supervisor, task: Task) -> dict[str, Any]:
     }
 
 
-def row(supervisor: Supervisor, record: TaskRecord, changed_seq: int) -> dict[str, Any]:
-    """A row of `list_tasks`: all fields, always."""
+def row(
+    supervisor: Supervisor, record: TaskRecord, changed_seq: int, tally: tuple[int, int]
+) -> dict[str, Any]:
+    """A row of `list_tasks`: all fields, always. `tally`: lines that are errors, and warnings."""
+    errors, warnings = tally
     live = supervisor.catalog.live.get(record.id)
     facts = supervisor.queue_facts(live) if live is not None else None
     return {
@@ -120,9 +138,8 @@ def row(supervisor: Supervisor, record: TaskRecord, changed_seq: int) -> dict[st
         "durationMs": record.duration_ms,
         "lastOutputAt": _time(record.last_output_at),
         "outputBytes": record.output_bytes,
-        # Nobody counts lines by level yet: null, which is not 0.
-        "errorLines": None,
-        "warningLines": None,
+        "errorLines": errors,
+        "warningLines": warnings,
         "lane": None,
         "queuePosition": facts[0] if facts else None,
         "queueReason": facts[1] if facts else None,

@@ -11,9 +11,11 @@ import trio
 from engine.config import Settings
 from engine.errors import Forbidden
 from engine.jobs.directory import Base
+from engine.journal.journal import Journal
 from engine.protocol.params import HelloParams, Params
 from engine.server.connection import Connection
 from engine.server.dispatcher import Request
+from engine.server.logs import ReplyLogs
 from engine.store.index import Index
 from engine.store.ledger import Ledger
 from engine.tasks.cancelling import Canceller
@@ -36,6 +38,8 @@ class Services:
     catalog: Catalog
     index: Index
     ledger: Ledger
+    journal: Journal
+    logs: ReplyLogs
     waits: Waits
     started_at: int  # ms
     fingerprint: str
@@ -54,7 +58,8 @@ class Services:
         for task, caller in self.bound.pop(connection, {}).items():
             if not task.is_ended:
                 self.canceller.cancel_soon(task, DISCONNECT_GRACE_SECS, by=caller)
-        self.supervisor.sessions.reset(connection.name)
+        self.supervisor.leave(connection.name)
+        self.logs.forget(connection.name)
 
     def bind(self, connection: Connection, task: Task, caller: str) -> None:
         """Have `task` end with `connection`: no reply has told of its handle, and none will."""

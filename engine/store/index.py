@@ -1,6 +1,7 @@
-"""index.db: the rows of all tasks, to list and to find them. Can be rebuilt from the directories.
+"""index.db: the rows of all tasks, and the journal's lines. Can be rebuilt from the directories.
 
-Each change of a row gets the next `changed_seq`; a reader never sees one before its commit.
+Each change of a row and each line gets the next `seq`, in one order; a reader never sees one
+before its commit.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
 import trio
 
 from engine.model import Status, TaskRecord
+from engine.store import lines
 from engine.store.writer import BatchWriter, StoreUnavailable, open_database
 
 _SCHEMA: Final = """
@@ -35,9 +37,15 @@ CREATE INDEX IF NOT EXISTS task_seq ON task (changed_seq);
 CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT OR IGNORE INTO fact VALUES ('schema', 1), ('seq', 0), ('ord', 0);
 """
+_CHECKED: Final = ("task", "fact", "pump", "tally", "volume", "thinned")  # but not a million lines
+MOST_LINES: Final = 1_000_000  # of the journal; see `lines.thin_out`
+BATCH_BYTES: Final = 4 << 20  # of outputs read for one transaction, or somewhat more
+MOST_NOTES: Final = 1_000  # lines of no output that wait for a store in trouble; more are counted
+READERS: Final = 2  # long searches at a time; each has a connection and a thread
 LINGER_SECS: Final = 0.05  # a short call's start and end become one write; see `is_watched`
 FORGOTTEN: Final = "forgotten"  # status of a row whose task was dropped; it has no body
 
+T = TypeVar("T")
 log = structlog.get_logger()
 
 
@@ -58,14 +66,35 @@ class _Forgotten(msgspec.Struct, frozen=True):
     order: int
 
 
+class _Notes(msgspec.Struct, frozen=True):
+    """Lines that come from no output."""
+
+    lines: list[lines.NewLine]
+
+
+class Committed(msgspec.Struct):
+    """What one transaction held: the last `seq`, whether rows changed, how many lines, of which
+    levels, and the pieces. `postponed`: what was too much for one.
+    """
+
+    seq: int
+    has_rows: bool = False
+    line_count: int = 0
+    levels: set[int] = set()
+    pieces: list[tuple[lines.Work, lines.Piece]] = []
+    postponed: list[lines.Work] = []
+    total_lines: int = 0
+
+
 class Index:
-    """The table of tasks. Writes go through one thread, reads are short and direct."""
+    """The tables of tasks and lines. Writes go through one thread, reads are short and direct."""
 
     def __init__(
         self,
         path: Path,
-        on_change: Callable[[], None],
+        on_change: Callable[[Committed], None],
         *,
+        most_lines: int = MOST_LINES,
         is_watched: Callable[[], bool] = lambda: False,
         has_past: bool = False,
     ) -> None:
@@ -74,21 +103,63 @@ class Index:
         `has_past`: the home had tasks before; an index that is new goes on where none was.
         """
         self._is_watched = is_watched
-        self._writes = open_database(path, _SCHEMA, synchronous="NORMAL")
-        self._reads = sqlite3.connect(path, isolation_level=None)
-        self._reads.execute("PRAGMA query_only=1")
+        self._path = path
+        self._writes = open_database(
+            path, _SCHEMA + lines.SCHEMA, synchronous="NORMAL", checked=_CHECKED
+        )
+        self._reads = self.open_reader()
         self._on_change = on_change
         self._drop_damaged()
         if has_past and self._fact("seq") == 0:
-            # Numbers that were given out before must stay below. There were fewer than one a ms.
+            # Numbers that were given out before must stay below: fewer than one a microsecond.
             self._writes.execute(
-                "UPDATE fact SET value = ? WHERE name = 'seq'", (int(time.time() * 1000),)
+                "UPDATE fact SET value = ? WHERE name = 'seq'", (int(time.time() * 1_000_000),)
             )
         self.latest_seq = self._fact("seq")
         self.latest_order = self._fact("ord")
-        self._writer = BatchWriter[TaskRecord | _Forgotten](
-            self._writes, _apply, self._on_committed, linger_secs=LINGER_SECS
+        self.line_count = self._count_lines()
+        self._most_lines = most_lines
+        self._note_count = self._waiting_notes = self._lost_notes = 0
+        self._limiter = trio.CapacityLimiter(READERS)
+        self._idle: list[sqlite3.Connection] = []  # readers of threads
+        self._writer = BatchWriter[_Item](
+            self._writes, self._apply, self._on_committed, linger_secs=LINGER_SECS
         )
+
+    def open_reader(self) -> sqlite3.Connection:
+        """A connection that reads, for one thread at a time; the taker closes it."""
+        reader = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        reader.execute("PRAGMA query_only=1")
+        lines.prepare(reader)
+        return reader
+
+    async def search(self, function: Callable[..., T], *args: Any) -> T:
+        """`function(connection, *args)` in a thread, of one moment of the database."""
+
+        def work() -> T:
+            try:
+                reader = self._idle.pop()
+            except IndexError:
+                reader = self.open_reader()
+            try:
+                reader.execute("BEGIN")
+                try:
+                    return function(reader, *args)
+                finally:
+                    reader.execute("ROLLBACK")
+            finally:
+                self._idle.append(reader)
+
+        return await trio.to_thread.run_sync(work, limiter=self._limiter)
+
+    @property
+    def reader(self) -> sqlite3.Connection:
+        """The connection for short reads in the engine's own thread."""
+        return self._reads
+
+    def _count_lines(self) -> int:
+        (total,) = self._reads.execute("SELECT total(lines) FROM volume").fetchone()
+        return int(total)
 
     def _drop_damaged(self) -> None:
         """Drop rows that do not read: the directories tell of those tasks."""
@@ -108,8 +179,8 @@ class Index:
         await self._writer.serve(task_status=task_status)
 
     def close(self) -> None:
-        self._reads.close()
-        self._writes.close()
+        for connection in (*self._idle, self._reads, self._writes):
+            connection.close()
 
     @property
     def trouble(self) -> str | None:
@@ -121,6 +192,32 @@ class Index:
             self._writer.hurry()
         self._writer.put(record.id, record)
 
+    def note(self, new: list[lines.NewLine]) -> None:
+        """Have lines written that come from no output."""
+        if self.trouble is not None and self._waiting_notes >= MOST_NOTES:
+            self._lost_notes += len(new)
+            return
+        self._note_count += 1
+        self._waiting_notes += 1
+        self._writer.put(("note", self._note_count), _Notes(new))
+
+    def work(self, key: str, work: lines.Work, *, is_urgent: bool) -> None:
+        """Have a piece of an output read and written; urgent: somebody waits for it."""
+        if is_urgent:
+            self._writer.hurry()
+        self._writer.put(("work", key), work)
+
+    def unread(self) -> dict[str, bytes]:
+        """Task -> how far its output was read, of those that may have more to read."""
+        return dict(self._reads.execute("SELECT task, state FROM pump"))
+
+    def tally(self, id_: str) -> tuple[int, int]:
+        """How many lines of a task's output are errors or worse, and how many are warnings."""
+        row = self._reads.execute(
+            "SELECT errors, warnings FROM tally WHERE task = ?", (id_,)
+        ).fetchone()
+        return row or (0, 0)
+
     def forget(self, record: TaskRecord) -> None:
         self._writer.put(record.id, _Forgotten(record.id, record.caller, record.order))
 
@@ -131,9 +228,62 @@ class Index:
         except StoreUnavailable:
             return
 
-    def _on_committed(self, seq: int) -> None:
-        self.latest_seq = seq
-        self._on_change()
+    def _on_committed(self, done: Committed) -> None:
+        self.latest_seq, self.line_count = done.seq, done.total_lines
+        for work, piece in done.pieces:
+            work.committed(piece)
+        for work in done.postponed:  # before those that have just had their turn
+            self.work(work.id, work, is_urgent=True)
+        self._waiting_notes = 0
+        if self._lost_notes:
+            log.error("engine_lines_lost", lines=self._lost_notes)
+            self._lost_notes = 0
+        self._on_change(done)
+
+    def _apply(self, connection: sqlite3.Connection, items: list[_Item]) -> Committed:
+        """Write the batch, in the writer's thread."""
+        (seq,) = connection.execute("SELECT value FROM fact WHERE name = 'seq'").fetchone()
+        done = Committed(seq, levels=set(), pieces=[], postponed=[])
+        self._apply_each(connection, items, done)
+        connection.execute("UPDATE fact SET value = ? WHERE name = 'seq'", (done.seq,))
+        done.total_lines = self.line_count + done.line_count
+        if done.total_lines > self._most_lines:
+            lines.thin_out(connection, self._most_lines)
+            (total,) = connection.execute("SELECT total(lines) FROM volume").fetchone()
+            done.total_lines = int(total)
+        return done
+
+    def _apply_each(
+        self, connection: sqlite3.Connection, items: list[_Item], done: Committed
+    ) -> None:
+        rows: list[_Row] = []
+        read_bytes = 0
+        for item in items:
+            if isinstance(item, TaskRecord | _Forgotten):
+                done.seq += 1
+                rows.append(_row(item, done.seq))
+                if isinstance(item, _Forgotten):
+                    lines.forget(connection, item.id)
+            elif isinstance(item, _Notes):
+                done.seq = lines.insert(connection, done.seq, item.lines)
+                _count(done, item.lines)
+            elif read_bytes >= BATCH_BYTES:
+                done.postponed.append(item)
+            else:
+                piece = item.read()
+                read_bytes += piece.read_bytes
+                done.seq = lines.insert_piece(connection, done.seq, piece)
+                _count(done, piece.lines)
+                done.pieces.append((item, piece))
+        if rows:
+            done.has_rows = True
+            connection.executemany(
+                "INSERT OR REPLACE INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows
+            )
+            connection.execute(
+                "UPDATE fact SET value = max(value, ?) WHERE name = 'ord'",
+                (max(row[1] for row in rows),),
+            )
 
     def find(self, id_: str) -> TaskRecord | None:
         """The newest record of this task, committed or not."""
@@ -214,21 +364,17 @@ def _decode(body: bytes | None) -> TaskRecord | None:
     return None if body is None else msgspec.json.decode(body, type=TaskRecord)
 
 
-def _apply(connection: sqlite3.Connection, items: list[TaskRecord | _Forgotten]) -> int:
-    """Write the batch; the last sequence number given out."""
-    (seq,) = connection.execute("SELECT value FROM fact WHERE name = 'seq'").fetchone()
-    rows: list[tuple[str, int, str, str, bool, int, int, bytes | None]] = []
-    for seq, item in enumerate(items, seq + 1):  # noqa: B020 - counts on from the stored one
-        if isinstance(item, TaskRecord):
-            final = Status(item.status).is_final
-            body = msgspec.json.encode(item)
-            facts = (item.id, item.order, item.caller, item.status.value, final)
-            rows.append((*facts, seq, item.output_bytes, body))
-        else:
-            rows.append((item.id, item.order, item.caller, FORGOTTEN, True, seq, 0, None))
-    connection.executemany("INSERT OR REPLACE INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-    connection.execute("UPDATE fact SET value = ? WHERE name = 'seq'", (seq,))
-    connection.execute(
-        "UPDATE fact SET value = max(value, ?) WHERE name = 'ord'", (max(row[1] for row in rows),)
-    )
-    return int(seq)
+def _row(item: TaskRecord | _Forgotten, seq: int) -> _Row:
+    if not isinstance(item, TaskRecord):
+        return (item.id, item.order, item.caller, FORGOTTEN, True, seq, 0, None)
+    facts = (item.id, item.order, item.caller, item.status.value, Status(item.status).is_final)
+    return (*facts, seq, item.output_bytes, msgspec.json.encode(item))
+
+
+def _count(done: Committed, new: list[lines.NewLine]) -> None:
+    done.line_count += len(new)
+    done.levels.update({line.level for line in new})
+
+
+_Item = TaskRecord | _Forgotten | _Notes | lines.Work
+_Row = tuple[str, int, str, str, bool, int, int, bytes | None]

@@ -1,4 +1,4 @@
-"""record.db: what cannot be rebuilt. Idempotency keys, and the tombs of tasks that are gone.
+"""record.db: what cannot be rebuilt: keys, the tombs of tasks that are gone, callers' positions.
 
 synchronous=FULL: what `add` and `bury` have returned from survives the machine's crash too.
 """
@@ -27,6 +27,10 @@ CREATE TABLE IF NOT EXISTS tomb (
     ended_at INTEGER,
     status TEXT NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS position (
+    caller TEXT PRIMARY KEY,
+    body BLOB NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 PRAGMA user_version = 1;
 """
@@ -49,6 +53,17 @@ class Tomb(msgspec.Struct, frozen=True, kw_only=True):
     status: str
 
 
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller has been shown of the journal: up to which `seq`, by level; and has read."""
+
+    caller: str
+    marks: list[int]
+    read_to: int
+
+
+Fact = Key | Tomb | Position
+
+
 class Ledger:
     """The durable facts. Writes wait for their commit, reads are direct."""
 
@@ -56,7 +71,7 @@ class Ledger:
         self._writes = open_database(path, _SCHEMA, synchronous="FULL")
         self._reads = sqlite3.connect(path, isolation_level=None)
         self._reads.execute("PRAGMA query_only=1")
-        self._writer = BatchWriter[Key | Tomb](self._writes, _apply, lambda _result: None)
+        self._writer = BatchWriter[Fact](self._writes, _apply, lambda _result: None)
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write until cancelled, then the rest."""
@@ -90,6 +105,19 @@ class Ledger:
             self._writer.withdraw(_name(fact))
             raise
 
+    def note(self, position: Position) -> None:
+        """Have `position` written; one that is lost with the machine is shown again."""
+        self._writer.put(_name(position), position)
+
+    def find_position(self, caller: str) -> Position | None:
+        item = self._writer.find(("position", caller))
+        if isinstance(item, Position):
+            return item
+        row = self._reads.execute(
+            "SELECT body FROM position WHERE caller = ?", (caller,)
+        ).fetchone()
+        return msgspec.json.decode(row[0], type=Position) if row else None
+
     async def settle(self) -> None:
         """Wait until all that was added is on disk. Raises StoreUnavailable."""
         await self._writer.flush()
@@ -114,17 +142,24 @@ class Ledger:
         return Tomb(id=id_, ended_at=row[0], status=row[1]) if row else None
 
 
-def _name(fact: Key | Tomb) -> Any:
-    return (fact.caller, fact.key) if isinstance(fact, Key) else fact.id
+def _name(fact: Fact) -> Any:
+    if isinstance(fact, Key):
+        return fact.caller, fact.key
+    return ("position", fact.caller) if isinstance(fact, Position) else fact.id
 
 
-def _apply(connection: sqlite3.Connection, facts: list[Key | Tomb]) -> None:
+def _apply(connection: sqlite3.Connection, facts: list[Fact]) -> None:
     for fact in facts:
         if isinstance(fact, Key):
             # The first use stands, whatever comes later.
             connection.execute(
                 "INSERT OR IGNORE INTO key VALUES (?, ?, ?, ?)",
                 (fact.caller, fact.key, fact.digest, fact.task),
+            )
+        elif isinstance(fact, Position):
+            connection.execute(
+                "INSERT OR REPLACE INTO position VALUES (?, ?)",
+                (fact.caller, msgspec.json.encode(fact)),
             )
         else:
             connection.execute(

@@ -52,6 +52,8 @@ class Canceller:
         log.info("cancel", taskId=task.record.task_id, caller=task.record.caller, by=by)
         if self._take_off_queue(task):
             return Cancelled(task=task, was_ended=False, signalled=[], survivors=[])
+        if task.opening is not None:  # an interpreter may take a minute to be ready
+            task.opening.cancel()
         await self._wait_launched(task)
         if task.record.status is Status.LOST:
             signalled, left = await orphans.end(task.record.task_id, grace_secs)
@@ -97,13 +99,13 @@ class Canceller:
         return sorted(done, key=lambda one: one.task.record.order)
 
     def _take_off_queue(self, task: Task) -> bool:
-        if not self._supervisor.queue.remove(task.record.caller, task):
+        if not self._supervisor.take_out(task):
             return False
         if self._supervisor.end_unstarted(task, ending.unstarted("cancelled", now_ms())):
             self._supervisor.catalog.retire(task)
             return True
         # A keeper of an engine before us had it after all.
-        self._supervisor.running.add(task)
+        self._supervisor.adopt(task)
         self._job_nursery.start_soon(self._supervisor.resolve, task)
         return False
 

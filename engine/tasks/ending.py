@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.model import Failure, Status, Survivor, TaskRecord, as_text, signal_name
+from engine.model import Failure, Kind, Status, Survivor, TaskRecord, as_text, signal_name
 
 # Cause in the `exit` file -> status and reason; `exit` alone depends on the code.
 _ENDS: Final[dict[str, tuple[Status, str]]] = {
@@ -24,8 +24,10 @@ def ended(record: TaskRecord, end: dict[str, Any]) -> TaskRecord:
         return record
     code, number = end["exitCode"], end["signal"]
     cause = end["cause"]
+    is_reset = record.session and bool(end.get("sessionReset"))
     if cause == "exit":
-        status, reason = (Status.SUCCEEDED if code == 0 else Status.FAILED), "exit"
+        is_good = code == 0 and not is_reset  # nothing that ends its own session has ended well
+        status, reason = (Status.SUCCEEDED if is_good else Status.FAILED), "exit"
     else:
         status, reason = _ENDS[cause]
     changed = msgspec.structs.replace(
@@ -34,19 +36,32 @@ def ended(record: TaskRecord, end: dict[str, Any]) -> TaskRecord:
         reason=reason,
         exit_code=code,
         signal=None if number is None else signal_name(number),
-        error=None if end["error"] is None else _failure(**end["error"]),
+        error=None if end["error"] is None else _failure(end["error"]),
+        value=_text(end.get("value")),
+        session_reset=is_reset,
         started_at=end["startedAt"],
         ended_at=end["endedAt"],
         duration_ms=end["durationMs"],
         cpu_ms=end["cpuMs"],
         cwd=as_text(end["cwd"]) or record.cwd,
-        survivors=tuple(msgspec.convert(s, Survivor) for s in end["survivors"]),
+        survivors=tuple(_survivor(s) for s in end["survivors"]),
     )
     return grown(changed, end)
 
 
-def _failure(errno: int, message: str) -> Failure:
-    return Failure(errno=errno, message=as_text(message))
+def _failure(error: dict[str, Any]) -> Failure:
+    # By name: what else a job has put there is none of ours.
+    return Failure(
+        errno=error.get("errno"), type=_text(error.get("type")), message=as_text(error["message"])
+    )
+
+
+def _survivor(found: dict[str, Any]) -> Survivor:
+    return Survivor(pid=found["pid"], command=as_text(found["command"]))
+
+
+def _text(text: str | None) -> str | None:
+    return None if text is None else as_text(text)
 
 
 def grown(record: TaskRecord, news: dict[str, Any]) -> TaskRecord:
@@ -58,12 +73,17 @@ def grown(record: TaskRecord, news: dict[str, Any]) -> TaskRecord:
     )
 
 
-def unstarted(cause: str, now: int, *, error: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The end of a job that no process came of, in the form of the `exit` file."""
+def unstarted(
+    cause: str, now: int, *, error: dict[str, Any] | None = None, exit_code: int = 126
+) -> dict[str, Any]:
+    """The end of a job that no process came of, in the form of the `exit` file.
+
+    `exit_code`: of what could not be started, as a shell has it.
+    """
     return {
         "pid": 0,
         "cause": cause,
-        "exitCode": 126 if cause == "spawn_error" else None,
+        "exitCode": exit_code if cause == "spawn_error" else None,
         "signal": None,
         "error": error,
         "startedAt": None,
@@ -86,4 +106,5 @@ def lost(
         "startedAt": record.started_at if started_at is None else started_at,
         "sizes": list(sizes),
         "dropped": [[list(pair) for pair in ranges] for ranges in record.dropped],
+        "sessionReset": record.kind is Kind.CODE,  # an interpreter goes with its keeper
     }

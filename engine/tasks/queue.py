@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item", bound=Hashable)
@@ -24,6 +24,13 @@ class FairQueue(Generic[Item]):
 
     def push(self, caller: str, item: Item) -> None:
         self._callers.setdefault(caller, deque()).append(item)
+        self._size += 1
+
+    def push_before(self, caller: str, item: Item, is_later: Callable[[Item], bool]) -> None:
+        """Put `item` before the first of its caller's items that is later; behind all else."""
+        items = self._callers.setdefault(caller, deque())
+        place = next((i for i, other in enumerate(items) if is_later(other)), len(items))
+        items.insert(place, item)
         self._size += 1
 
     def pop(self) -> Item:

@@ -66,7 +66,7 @@ async def recover(
                 job_nursery.start_soon(supervisor.resolve, task)
             case "claimed":
                 counts.adopted += 1
-                supervisor.running.add(task)
+                supervisor.adopt(task)
                 _note_start(task)
                 _note_output(task)
                 job_nursery.start_soon(supervisor.resolve, task)
@@ -80,6 +80,8 @@ async def recover(
     for task in sorted(waiting, key=lambda task: task.record.order):
         counts.queued += 1
         supervisor.enqueue(task)
+    for caller in supervisor.pythons.strangers():
+        supervisor.leave(caller)
     return counts
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from pathlib import Path
 from typing import Final
 
@@ -74,7 +73,11 @@ class ShellSessions:
         new.rename(folder / _FILE)
 
     def reset(self, caller: str) -> None:
-        """Forget the caller's session: the next call has a new one."""
+        """Forget the caller's session: the next call has a new one.
+
+        The folder stays: what else of the caller lies there is not ours.
+        """
         self._states.pop(caller, None)
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self._folder / caller)
+        for name in (_FILE, f"{_FILE}.new"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._folder / caller / name)

@@ -11,10 +11,13 @@ from typing import Final
 from engine.jobs.directory import Base, Spec
 from engine.jobs.executor import Order
 from engine.jobs.orphans import MARK
+from engine.jobs.pythonlocal import CodeOrder, PythonOrder
 from engine.jobs.shellstate import CallPlan, ShellState, plan_call
 
 # What a program should know when nobody looks: given where the caller has not said otherwise.
 DEFAULTS: Final = {"NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat", "TERM": "dumb"}
+# The same for one that has a terminal, which somebody may look at.
+TERMINAL_DEFAULTS: Final = {"TERM": "xterm"}
 _BASE_NAMES: Final = frozenset({"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ", "TMPDIR"})
 _BASE_PREFIXES: Final = ("LC_", "XDG_")
 
@@ -37,6 +40,10 @@ def _is_text(value: str) -> bool:
     return not any("\ud800" <= c <= "\udfff" for c in value)
 
 
+def _defaults(spec: Spec) -> Mapping[str, str]:
+    return TERMINAL_DEFAULTS if spec.pty else DEFAULTS
+
+
 class Starter:
     """Makes orders. `home` is the engine's, for the job's ENGINE_HOME."""
 
@@ -49,11 +56,7 @@ class Starter:
 
         `state` is that of the caller's session, for a spec that runs in it.
         """
-        identity = {
-            MARK: "t" + spec.id,
-            "ENGINE_CALLER": spec.caller,
-            "ENGINE_HOME": self._home,
-        }
+        identity = {MARK: "t" + spec.id, **self._names(spec)}
         cwd = spec.cwd or (state.cwd if state is not None else spec.base.cwd)
         plan: CallPlan | None = None
         if spec.command is not None:
@@ -63,13 +66,14 @@ class Starter:
                 session=spec.session,
                 base=spec.base.env,
                 env=spec.env,
-                defaults=DEFAULTS,
+                defaults=_defaults(spec),
                 identity=identity,
+                has_terminal=spec.pty,
             )
             argv, env = plan.argv, plan.environ
         else:
             argv = spec.argv or []
-            env = {**DEFAULTS, **spec.base.env, **spec.env, **identity}
+            env = {**_defaults(spec), **spec.base.env, **spec.env, **identity}
         order = Order(
             argv=argv,
             path=self._bash if plan is not None else None,
@@ -82,5 +86,26 @@ class Starter:
             prologue=plan.prologue if plan is not None else None,
             stdin=None if spec.stdin is None else spec.stdin.encode(),
             wants_state=spec.session and plan is not None,
+            stdin_open=spec.stdin_open,
+            pty=spec.pty,
         )
         return order, plan
+
+    def _names(self, spec: Spec) -> dict[str, str]:
+        return {"ENGINE_CALLER": spec.caller, "ENGINE_HOME": self._home}
+
+    def python_order(self, spec: Spec) -> PythonOrder:
+        """What the interpreter starts with that `spec` is the first call of."""
+        env = {**DEFAULTS, **spec.base.env, **self._names(spec)}
+        return PythonOrder(env=env, cwd=spec.base.cwd)
+
+    def code_order(self, spec: Spec) -> CodeOrder:
+        return CodeOrder(
+            code=(spec.code or "").encode(),
+            cwd=spec.cwd,
+            env=spec.env,
+            stdin=None if spec.stdin is None else spec.stdin.encode(),
+            split=spec.split,
+            deadline_secs=spec.deadline_secs,
+            output_cap_bytes=self._cap,
+        )

@@ -6,9 +6,11 @@ a keeper. The supervisor knows callers by name; of sockets and replies it knows 
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, Protocol
 
 import msgspec
 import structlog
@@ -16,18 +18,21 @@ import trio
 
 from engine.config import Home, Settings
 from engine.errors import InvalidState, KeyConflict, Overloaded, ShuttingDown
-from engine.jobs.directory import Base, Spec, make_directory
+from engine.jobs.directory import Base, Spec, TaskDirectory, make_directory
 from engine.jobs.executor import Executor, LaunchRefused, Outcome, RunningJob
+from engine.jobs.pythonlocal import InterpreterFailed
 from engine.model import Kind, Status, TaskRecord, as_text, title_of
 from engine.store.index import Index
 from engine.store.ledger import Key, Ledger, Tomb
 from engine.store.writer import StoreUnavailable
 from engine.tasks import ending
 from engine.tasks.catalog import Catalog
+from engine.tasks.pythons import OpeningCancelled, PythonSessions
 from engine.tasks.queue import FairQueue
 from engine.tasks.sessions import ShellSessions
 from engine.tasks.starting import Starter
 from engine.tasks.task import Listener, Task
+from engine.tasks.turns import Turns
 from engine.tasks.waits import Waits
 
 START_SECS: Final = 5.0  # that a call waits for the start of a job that has its slot; usually 3 ms
@@ -45,10 +50,13 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     base: Base
     command: str | None = None
     argv: list[str] | None = None
+    code: str | None = None
     session: bool = False
     cwd: str | None = None
     env: dict[str, str] = {}
     stdin: str | None = None
+    stdin_open: bool = False
+    pty: bool = False
     split: bool = False
     deadline_secs: float | None = None
     key: str | None = None
@@ -57,6 +65,19 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 def now_ms() -> int:
     return int(time.time() * 1000)
+
+
+class TaskLog(Protocol):
+    """Who writes down the lines of tasks. None of these may block or raise."""
+
+    def grew(self, record: TaskRecord, directory: TaskDirectory) -> None:
+        """The output of a task has grown."""
+
+    def ended(self, record: TaskRecord, directory: TaskDirectory) -> None:
+        """A task has ended; its record is put in the same turn."""
+
+    def gone(self, record: TaskRecord) -> None:
+        """Nobody of an ended task is left."""
 
 
 class Supervisor:
@@ -70,17 +91,23 @@ class Supervisor:
         executor: Executor,
         starter: Starter,
         sessions: ShellSessions,
+        pythons: PythonSessions,
         index: Index,
         ledger: Ledger,
         catalog: Catalog,
         waits: Waits,
+        task_log: TaskLog,
         job_nursery: trio.Nursery,
     ) -> None:
         self._home, self._settings = home, settings
-        self._executor, self._starter, self.sessions = executor, starter, sessions
+        self._executor, self._starter = executor, starter
+        self.sessions, self.pythons = sessions, pythons
         self._index, self._ledger, self.catalog, self.waits = index, ledger, catalog, waits
+        self._task_log = task_log
         self._job_nursery = job_nursery
         self.queue: FairQueue[Task] = FairQueue()
+        self.turns: Turns[Task] = Turns()  # in the callers' Python sessions
+        self._gone: set[str] = set()  # callers of whom only tasks are left
         self.slots = settings.slot_count
         self.running: set[Task] = set()  # those that hold a slot
         self.is_stopping = False
@@ -132,7 +159,7 @@ class Supervisor:
     def _check_room(self) -> None:
         if self.is_stopping:
             raise ShuttingDown
-        if len(self.queue) >= self._settings.queue_limit:
+        if len(self.queue) + len(self.turns) >= self._settings.queue_limit:
             raise Overloaded("the queue is full", self._settings.queue_limit)
         disk = os.statvfs(self._home.tasks)
         if disk.f_bavail * disk.f_frsize < self._settings.min_free_bytes:
@@ -145,11 +172,12 @@ class Supervisor:
             while self.catalog.is_buried(directory.id):
                 directory.remove()
                 directory = make_directory(self._home.tasks)
-            kind = Kind.BASH if asked.command is not None else Kind.ARGV
+            kind = Kind.ARGV if asked.argv is not None else Kind.BASH
+            kind = kind if asked.code is None else Kind.CODE
             spec = Spec(
                 id=directory.id,
                 kind=kind,
-                title=title_of(asked.command or " ".join(asked.argv or ())),
+                title=title_of(asked.command or asked.code or " ".join(asked.argv or ())),
                 order=self._next_order,
                 created_at=now_ms(),
                 **{name: getattr(asked, name) for name in asked.__struct_fields__},
@@ -168,12 +196,17 @@ class Supervisor:
     # -- queue and slots -------------------------------------------------------------------------
 
     def enqueue(self, task: Task) -> None:
-        """Put a task behind the others of its caller; it starts as soon as a slot is free."""
-        self.queue.push(task.record.caller, task)
+        """Put a task behind the others of its caller; it starts as soon as a slot is free.
+
+        One for a Python session first waits, without a slot, for its turn in that.
+        """
+        if not in_python_session(task) or self.turns.take(task.record.caller, task):
+            self.queue.push(task.record.caller, task)
         self.pump()
         if not task.is_launching:
             task.spec = None  # read again when its turn comes: ten thousand may wait
-            self._index.put(task.record)
+        if not task.is_launching or task.record.kind is Kind.CODE:
+            self._index.put(task.record)  # an interpreter may take long to start
 
     def pump(self) -> None:
         """Start what there are slots for."""
@@ -185,15 +218,42 @@ class Supervisor:
 
     def queue_facts(self, task: Task) -> tuple[int, str] | None:
         """Position and reason of one that waits; None for one that has its slot or has ended."""
-        position = self.queue.position(task.record.caller, task)
-        if position is None:
-            return None
-        return position, f"all {self.slots} slots are busy"
+        caller = task.record.caller
+        ahead, waits_for = self.turns.place(caller, task) or 0, task
+        if ahead:
+            waits_for = self.turns.holder(caller) or task
+        position = self.queue.position(caller, waits_for)
+        if position is not None:  # it, or the one whose turn comes first
+            return position + ahead, f"all {self.slots} slots are busy"
+        return (ahead, f"python session busy with {waits_for.record.task_id}") if ahead else None
+
+    def waiting(self) -> Iterator[Task]:
+        """All that wait for a slot or their turn."""
+        return itertools.chain(self.queue, self.turns)
+
+    def take_out(self, task: Task) -> bool:
+        """Take a task out of where it waits; False if it does not."""
+        caller = task.record.caller
+        return self.queue.remove(caller, task) or self.turns.remove(caller, task)
+
+    def adopt(self, task: Task) -> None:
+        """Count a task that an engine before us began as one that runs."""
+        self.running.add(task)
+        if in_python_session(task):
+            self.turns.join(task.record.caller, task)
+
+    def _end_turn(self, task: Task) -> None:
+        """Let the next of its caller into the Python session, in the order of acceptance."""
+        caller = task.record.caller
+        following = self.turns.end(caller, task)
+        if following is not None:
+            order = following.record.order
+            self.queue.push_before(caller, following, lambda other: other.record.order > order)
+        self._forget_if_gone(caller)
 
     def _free_slot(self, task: Task) -> None:
-        if task in self.running:
-            self.running.discard(task)
-            self.pump()
+        self.running.discard(task)
+        self.pump()
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -205,16 +265,30 @@ class Supervisor:
         except LaunchRefused as exc:
             self._refuse(task, exc)
             outcome = Outcome.GONE
+        except InterpreterFailed as exc:
+            self._refuse(task, exc, exc.exit_code)
+            outcome = Outcome.GONE
+        except OpeningCancelled:
+            is_ours = self.end_unstarted(task, ending.unstarted("cancelled", now_ms()))
+            outcome = Outcome.GONE if is_ours else Outcome.TAKEN
         if outcome is Outcome.GONE:
-            self.catalog.retire(task)
+            self._let_go(task)
         else:
             await self.resolve(task)
 
-    def _refuse(self, task: Task, refusal: LaunchRefused) -> None:
+    def _let_go(self, task: Task) -> None:
+        """Nobody of the task is left: the index and the journal know it from here on."""
+        self.catalog.retire(task)
+        self._task_log.gone(task.record)
+
+    def _refuse(
+        self, task: Task, refusal: LaunchRefused | InterpreterFailed, exit_code: int = 126
+    ) -> None:
         """End a task whose job could not be handed to a keeper."""
         log.error("launch_refused", taskId=task.record.task_id, reason=str(refusal))
         failure = {"errno": refusal.errno, "message": str(refusal)}
-        self.end_unstarted(task, ending.unstarted("spawn_error", now_ms(), error=failure))
+        end = ending.unstarted("spawn_error", now_ms(), error=failure, exit_code=exit_code)
+        self.end_unstarted(task, end)
 
     async def _launch(self, task: Task) -> RunningJob:
         task.launches += 1
@@ -222,9 +296,12 @@ class Supervisor:
             spec = task.spec or task.directory.read_spec()
             if spec is None:
                 raise LaunchRefused("spec.json cannot be read")
-            state = self.sessions.state(spec.caller) if spec.session else None
+            is_shell = spec.session and spec.kind is Kind.BASH
+            state = self.sessions.state(spec.caller) if is_shell else None
         except OSError as exc:
             raise LaunchRefused(f"not read: {exc.strerror}") from exc
+        if spec.kind is Kind.CODE:
+            return await self.pythons.launch(task, spec)
         order, task.plan = self._starter.order(spec, state)
         task.spec = spec
         task.change(cwd=as_text(order.cwd))
@@ -270,7 +347,7 @@ class Supervisor:
             return False  # if that keeper is dead, the next attach says so
         if not task.is_ended:
             self._lose(task)
-        self.catalog.retire(task)
+        self._let_go(task)
         self.waits.wake(("start", task.id))  # whoever waits for its keeper: there is none
         return True
 
@@ -323,6 +400,8 @@ class Supervisor:
     def _on_grew(self, task: Task, news: dict[str, Any]) -> None:
         before = task.record.output_bytes
         task.record = ending.grown(task.record, news)
+        if task.record.output_bytes:  # of an adopted one the size may be known, and not one line
+            self._task_log.grew(task.record, task.directory)
         if task.record.output_bytes == before:
             return
         task.change(last_output_at=now_ms())
@@ -341,6 +420,7 @@ class Supervisor:
             cwd = self.sessions.commit(task.spec, task.plan, dump)
             record = msgspec.structs.replace(record, cwd=as_text(cwd) if cwd else record.cwd)
         task.record, task.plan, task.spec, task.is_launching = record, None, None, False
+        self._task_log.ended(record, task.directory)
         self._index.put(record)
         log.debug(
             "task_ended",
@@ -352,6 +432,7 @@ class Supervisor:
         )
         for what in ("end", "start", "output"):
             self.waits.wake((what, task.id))
+        self._end_turn(task)
         self._free_slot(task)
 
     def end_unstarted(self, task: Task, end: dict[str, Any]) -> bool:
@@ -403,6 +484,17 @@ class Supervisor:
             if task.record.caller == caller:
                 task.plan = None
 
+    def leave(self, caller: str) -> None:
+        """The caller is gone: drop its sessions, the Python one once no call of it is left."""
+        self.sessions.reset(caller)
+        self._gone.add(caller)
+        self._forget_if_gone(caller)
+
+    def _forget_if_gone(self, caller: str) -> None:
+        if caller in self._gone and self.turns.holder(caller) is None:
+            self._gone.discard(caller)
+            self._job_nursery.start_soon(self.pythons.forget, caller)
+
     def _promote(self, task: Task) -> None:
         if not task.record.promoted:
             task.change(promoted=True)
@@ -452,6 +544,10 @@ def record_of(spec: Spec) -> TaskRecord:
         session=spec.session,
         deadline_secs=spec.deadline_secs,
     )
+
+
+def in_python_session(task: Task) -> bool:
+    return task.record.kind is Kind.CODE and task.record.session
 
 
 def _claim_of(task: Task) -> str | None:

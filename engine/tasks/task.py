@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import trio
 
 from engine.jobs.directory import Spec, TaskDirectory
 from engine.jobs.executor import RunningJob
@@ -22,6 +23,8 @@ class Task:
         "is_launching",
         "job",
         "launches",
+        "lines_told",
+        "opening",
         "plan",
         "record",
         "spec",
@@ -38,9 +41,12 @@ class Task:
         self.job: RunningJob | None = None  # until nobody of it is left
         self.inline_calls = 0  # calls within their budget that wait for it
         self.is_launching = False  # off the queue, not yet known to run
+        self.opening: trio.CancelScope | None = None  # while its interpreter is not ready
         self.launches = 0  # keepers it was handed to; one that dies first has not begun it
         # Caller -> for each output file, the offset up to which a reply has shown it.
         self.told: dict[str, tuple[int, ...]] = {}
+        # Likewise for each level the last line of its log that was examined, by `seq`.
+        self.lines_told: dict[str, list[int]] = {}
 
     @property
     def id(self) -> str:

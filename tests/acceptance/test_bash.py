@@ -15,7 +15,7 @@ FINISHED = {
     *("status", "taskId", "kickoffId", "as", "exitCode", "signal", "reason", "output"),
     *("outputBytes", "omittedBytes", "omittedLines", "droppedBytes", "outputPath", "cwd"),
     *("createdAt", "startedAt", "endedAt", "durationMs", "cpuMs", "maxRssBytes", "survivors"),
-    *("logs", "notices"),
+    *("logs", "logsDropped", "notices"),
 }
 
 
@@ -55,7 +55,10 @@ def test_a_finished_reply_has_all_its_members(caller: Caller, engine: Engine) ->
     assert type(reply["cpuMs"]) is int
     assert 0 <= reply["cpuMs"] <= 1_000
     assert reply["maxRssBytes"] is None
-    assert (reply["survivors"], reply["logs"], reply["notices"]) == ([], [], [])
+    assert (reply["survivors"], reply["logsDropped"], reply["notices"]) == ([], 0, [])
+    (line,) = reply["logs"]
+    assert (line["level"], line["source"], line["taskId"]) == ("error", "engine", reply["taskId"])
+    assert line["text"] == f"task {reply['taskId']} failed (exit 3)"
 
 
 def test_a_job_that_computes_has_its_processor_time_counted(caller: Caller) -> None:

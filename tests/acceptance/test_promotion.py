@@ -12,7 +12,7 @@ from acceptance.running import Caller, Client, Engine, Gate
 
 STARTED = {
     *("status", "taskId", "kickoffId", "as", "elapsedMs", "output", "outputBytes"),
-    *("lastOutputAt", "changed", "hint", "logs", "notices"),
+    *("lastOutputAt", "changed", "hint", "logs", "logsDropped", "notices"),
 }
 
 

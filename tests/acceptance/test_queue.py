@@ -10,7 +10,17 @@ import pytest
 from acceptance.running import Caller, Client, Engine, Gate, Pending, RpcError
 
 WAITING = {
-    *("status", "kickoffId", "as", "queuePosition", "queueReason", "hint", "logs", "notices")
+    *(
+        "status",
+        "kickoffId",
+        "as",
+        "queuePosition",
+        "queueReason",
+        "hint",
+        "logs",
+        "logsDropped",
+        "notices",
+    )
 }
 
 

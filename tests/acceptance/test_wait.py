@@ -40,7 +40,7 @@ def test_a_spent_budget_says_how_things_stand(caller: Caller, gate: Gate) -> Non
     assert 0.3 <= took < 2
     assert reply.keys() == {
         *("status", "taskId", "kickoffId", "as", "elapsedMs", "outputBytes", "lastOutputAt"),
-        *("changed", "hint", "logs", "notices"),
+        *("changed", "hint", "logs", "logsDropped", "notices"),
     }
     assert (reply["status"], reply["changed"]) == ("running", False)
     gate.open()

@@ -56,9 +56,10 @@ def test_forget_drops_an_ended_task_and_no_other(fake: FakeEngine) -> None:
     assert list(fake.jobs) == ["8f3001"]
 
 
-def test_reset_starts_the_shell_session_afresh(fake: FakeEngine) -> None:
-    assert engine(fake.home, "reset", "bash", "--as", "ci") == (0, b"", "")
-    assert fake.calls == [("reset_session", {"as": "ci", "kind": "bash"})]
+@pytest.mark.parametrize("kind", ["bash", "python"])
+def test_reset_starts_the_session_afresh(fake: FakeEngine, kind: str) -> None:
+    assert engine(fake.home, "reset", kind, "--as", "ci") == (0, b"", "")
+    assert fake.calls == [("reset_session", {"as": "ci", "kind": kind})]
 
 
 def test_call_prints_the_reply_of_any_method(fake: FakeEngine) -> None:

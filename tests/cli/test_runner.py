@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from acceptance.running import Engine
@@ -359,3 +360,72 @@ def test_a_process_that_is_left_behind_and_writes_for_ever_does_not_hold_the_run
         done = engine(real.home, "cancel", "@last")
         assert done.code == 0
         assert done.err.endswith("; 1 process that it left behind ended\n")
+
+
+def test_py_prints_the_output_and_then_the_value_as_the_interpreter_would(tmp_path: Path) -> None:
+    with Engine(tmp_path / "home", "--set", "min_free_bytes=0") as real:
+        home = real.home
+        code = "import sys\nx = 20\nprint('out')\nx + 1"
+        assert engine(home, "py", code) == (0, b"out\n21\n", "")
+        assert engine(home, "py", "x = x * 2; None") == (0, b"", "")
+        assert engine(home, "py", "-", stdin=b"x\n") == (0, b"40\n", "")
+        assert engine(home, "py", "print(input())", "--stdin", "-", stdin=b"in") == (0, b"in\n", "")
+        slow = "import time; print('a', end='', flush=True); time.sleep(0.6); 'b'"
+        assert engine(home, "py", slow) == (0, b"a'b'\n", "")
+        done = engine(home, "py", "--json", "x")
+        assert (done.code, json.loads(done.out)["value"]) == (0, "40")
+        assert engine(home, "reset", "python").code == 0
+        done = engine(home, "py", "x")
+        assert (done.code, done.out) == (1, b"")
+        lines = done.err.splitlines()
+        assert lines[-2] == "NameError: name 'x' is not defined"
+        assert lines[-1].startswith("engine: t")
+        assert "failed, exit 1, after " in lines[-1]
+
+
+def test_py_exits_as_the_code_does_and_says_when_the_session_is_gone(tmp_path: Path) -> None:
+    with Engine(tmp_path / "home", "--set", "min_free_bytes=0") as real:
+        assert engine(real.home, "py", "import sys; sys.exit(7)").code == 7
+        done = engine(real.home, "py", "import os; os._exit(8)")
+        assert done.code == 8
+        assert "engine: the Python session is gone; the next call has a new one\n" in done.err
+
+
+def test_py_runs_where_the_client_is_and_shows_a_terminal_no_control_characters(
+    tmp_path: Path,
+) -> None:
+    with Engine(tmp_path / "home", "--set", "min_free_bytes=0") as real:
+        here: dict[str, Any] = {"cwd": tmp_path, "PYTHONPATH": str(Path(__file__).parents[2])}
+        done = engine(real.home, "py", "import os; os.getcwd()", **here)
+        assert done.out.decode() == f"{str(tmp_path)!r}\n"
+        code = "class C:\n  def __repr__(self): return '\\x1b[2Jvalue'\nprint('\\x1b]0;t'); C()"
+        with Terminal(real.home, "py", code) as terminal:
+            assert terminal.wait() == 0
+            assert terminal.seen.endswith("value\r\n")
+            assert "\x1b" not in terminal.seen
+
+
+def test_py_interrupted_keeps_the_session(tmp_path: Path) -> None:
+    with Engine(tmp_path / "home", "--set", "min_free_bytes=0") as real:
+        code = "kept = 1; import time; print('on', flush=True); time.sleep(600)"
+        with start(real.home, "py", code) as run:
+            assert run.stdout is not None
+            assert run.stdout.readline() == b"on\n"
+            run.send_signal(signal.SIGINT)
+            _, err = run.communicate(timeout=LIMIT)
+        assert (run.returncode, b"KeyboardInterrupt" in err) == (1, True)
+        assert engine(real.home, "py", "kept") == (0, b"1\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["py"], "missing argument 'CODE'"),
+        (["py", "1", "2"], "got unexpected extra argument (2)"),
+        (["py", "-", "--stdin", "-"], "CODE and --stdin cannot both be read from stdin"),
+    ],
+)
+def test_py_takes_one_text(fake: FakeEngine, arguments: list[str], words: str) -> None:
+    done = engine(fake.home, *arguments)
+    assert done.code == 125
+    assert words in done.err

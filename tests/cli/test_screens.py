@@ -192,6 +192,8 @@ def entry(text: str, level: str = "error", task: str = "t8f3kr9") -> dict[str, A
     return {"time": "2026-11-30T12:04:31.208Z", "level": level, "taskId": task, "text": text}
 
 
+ENGINES = entry("task t8f3kr9 failed (exit 1)") | {"source": "engine"}
+
 FAILED = {
     "status": "failed",
     "taskId": "t8f3kr9",
@@ -203,6 +205,7 @@ FAILED = {
         entry("FAILED tests/store/test_reopen.py::test_after_kill - AssertionError: not the same"),
         entry("another task's", task="t8f3kq2"),
         entry("1 failed, 211 passed in 276.31s"),
+        ENGINES,
     ],
 }
 
@@ -291,6 +294,29 @@ def test_all_about_one_task_on_a_terminal() -> None:
         "  output     /srv/engine/tasks/8f3kp7/output",
         "  survivor   41  sleep\\x099",
     ]
+
+
+def test_all_about_one_task_ends_in_its_error_lines() -> None:
+    errors = [
+        entry('engine/jobs/kill.py:88: error: Name "taks" is not defined' + "!" * 40),
+        ENGINES,
+    ]
+    lines = screens.one_task(SHOWN, view(80), errors)
+    assert lines[:8] == screens.one_task(SHOWN, view(80))
+    assert lines[8:] == [
+        "  errors     the newest 2 of 3",
+        '  12:04:31.208  engine/jobs/kill.py:88: error: Name "taks" is not defined!!!!!!…',
+        "  12:04:31.208  task t8f3kr9 failed (exit 1)",
+    ]
+    assert screens.one_task({**SHOWN, "errorLines": None}, view(200), errors)[8:] == [
+        "  errors",
+        '  12:04:31.208  engine/jobs/kill.py:88: error: Name "taks" is not defined' + "!" * 40,
+        "  12:04:31.208  task t8f3kr9 failed (exit 1)",
+    ]
+    narrow = screens.one_task(SHOWN, view(50), errors)
+    assert narrow[9] == "  12:04:31.208  engine/jobs/kill.py:88: error: Na…"
+    piped = screens.one_task(SHOWN, view(None), errors)
+    assert piped[-1] == "error          2026-11-30T12:04:31.208Z task t8f3kr9 failed (exit 1)"
 
 
 def test_all_about_one_task_to_a_pipe_is_a_field_a_line() -> None:

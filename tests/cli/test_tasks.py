@@ -107,4 +107,15 @@ def test_looking_asks_nothing_that_receives(busy: FakeEngine) -> None:
     engine(busy.home, "tasks", "-a")
     engine(busy.home, "show", "t8f3001")
     engine(busy.home, "output", "t8f3001")
-    assert set(busy.methods()) == {"list_tasks", "read_task", "read_output"}
+    assert set(busy.methods()) == {"list_tasks", "read_task", "read_output", "read_logs"}
+    assert all(params["peek"] for method, params in busy.calls if method == "read_logs")
+
+
+def test_show_quotes_the_error_lines_of_the_task(busy: FakeEngine) -> None:
+    busy.log("warning", "a warning", "ci", "t8f3001")
+    busy.log("error", "Name is not defined", "ci", "t8f3001")
+    busy.log("error", "another's", "ci", "t8f3000")
+    out = engine(busy.home, "show", "t8f3001").out.decode()
+    [line] = [line for line in out.splitlines() if line.startswith("error ")]
+    assert line == f"error          {busy.lines[1]['time']} Name is not defined"
+    assert "errors" not in engine(busy.home, "show", "--json", "t8f3001").out.decode()

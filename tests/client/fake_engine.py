@@ -25,7 +25,9 @@ from websockets.http11 import Request, Response
 from websockets.sync.server import Server, ServerConnection, unix_serve
 
 AGENT = "a" * 43
+OBSERVER = "o" * 43
 HUMAN = "h" * 43
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 FINAL = ("succeeded", "failed", "cancelled", "timed_out", "lost")
 
 
@@ -96,8 +98,13 @@ class FakeEngine:
         self.news = threading.Condition()
         self.seq = 0
         self.holds_queue = False
+        self.is_closing = False
         self.degraded: list[str] = []
         self.greetings: list[dict[str, Any]] = []
+        self.lines: list[dict[str, Any]] = []  # the journal
+        self.dropped = 0  # lines that the next page of the journal says are gone
+        self.reply_logs: dict[str, Any] = {"logs": [], "logsDropped": 0}  # of wait, bash, execute
+        self.tokens: list[tuple[str, str]] = []  # method and the token that it came with
         self._server: Server | None = None
         self._threads: list[threading.Thread] = []
         self._connections: list[ServerConnection] = []
@@ -125,7 +132,7 @@ class FakeEngine:
             "pid": self.process.pid,
             "version": "0.1.0",
             "startedAt": self.started_at,
-            "tokens": {"agent": AGENT, "observer": "o" * 43},
+            "tokens": {"agent": AGENT, "observer": OBSERVER},
         }
         (self.home / "engine.json").write_text(json.dumps(facts))
         (self.home / "human.token").write_text(HUMAN + "\n")
@@ -150,6 +157,9 @@ class FakeEngine:
         if self._server is not None:
             self.stop()
         self._end_process()
+        with self.news:
+            self.is_closing = True
+            self.news.notify_all()
         for job in self.jobs.values():
             self._kill(job, signal.SIGKILL)
         for thread in self._threads:
@@ -187,7 +197,7 @@ class FakeEngine:
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if request.path != "/rpc" or request.headers["Host"] != "localhost":
             return connection.respond(404, "")
-        if token not in (AGENT, HUMAN):
+        if token not in (AGENT, OBSERVER, HUMAN):
             return connection.respond(401, "")
         self._connections.append(connection)  # before the client hears that it is connected
         return None
@@ -211,6 +221,7 @@ class FakeEngine:
         method, params = call["method"], call.get("params", {})
         with self.news:
             self.calls.append((method, params))
+            self.tokens.append((method, token))
             self.news.notify_all()
         try:
             if method == "shutdown" and token != HUMAN:
@@ -336,6 +347,56 @@ class FakeEngine:
                 "latestSeq": self.seq,
                 "nextChangedAfter": self.seq,
             }
+
+    def log(
+        self, level: str, text: str, caller: str | None = None, task: str | None = None
+    ) -> None:
+        """Write a line of the journal."""
+        with self.news:
+            self.seq += 1
+            source = "engine" if caller is None else "output"
+            line = {"seq": self.seq, "time": stamp(), "level": level, "caller": caller}
+            self.lines.append(line | {"taskId": task, "source": source, "text": text})
+            self.news.notify_all()
+
+    def do_read_logs(self, params: dict[str, Any], hello: Any) -> dict[str, Any]:
+        assert params["peek"]
+        before, after = params.get("before_seq"), params.get("after_seq", 0)
+        if since := params.get("since"):
+            after = max((n["seq"] for n in self.lines if n["time"] < since), default=0)
+
+        def found() -> list[dict[str, Any]]:
+            floor, text = LEVELS.index(params["logs"]), params.get("contains", "").lower()
+            return [
+                line
+                for line in self.lines
+                if LEVELS.index(line["level"]) >= floor
+                and (line["seq"] < before if before is not None else line["seq"] > after)
+                and params.get("caller") in (None, line["caller"])
+                and params.get("taskId") in (None, line["taskId"])
+                and text in line["text"].lower()
+            ]
+
+        def shown() -> list[dict[str, Any]]:
+            is_scoped = params["logScope"] == "caller" and not params.get("caller")
+            return [n for n in found() if not is_scoped or n["caller"] in (None, params["as"])]
+
+        with self.news:
+            hold = params.get("timeout_secs", 0)
+            self.news.wait_for(lambda: shown() or self.is_closing, hold)
+            limit, every = params["limit"], shown()
+            page = every[-limit:] if before is not None else every[:limit]
+            gap = self.dropped if before is None else 0
+            self.dropped -= gap
+            reply = {
+                "lines": page,
+                "nextAfterSeq": page[-1]["seq"] if len(page) < len(every) else self.seq,
+                "latestSeq": self.seq,
+                "hasMore": len(page) < len(every),
+                "leftOut": len(found()) - len(every),
+                "endReason": "woke" if page else "timeout",
+            }
+            return reply | ({"gap": gap} if gap else {})
 
     def do_forget(self, params: dict[str, Any], hello: Any) -> dict[str, Any]:
         job = self._job(params)
@@ -469,12 +530,13 @@ class FakeEngine:
                     **{n: row[n] for n in ("kickoffId", "as", "queuePosition", "queueReason")},
                 }
             if not job.is_over:
-                return {**common, "lastOutputAt": row["lastOutputAt"], "elapsedMs": 1}
+                news = {"lastOutputAt": row["lastOutputAt"], "elapsedMs": 1}
+                return {**common, **news, **self.reply_logs}
             texts = {s: shown(job.kept.get(s, b"")) for s in job.streams}
             limit = params.get("max_output_bytes", 32768)
             cut = {s: t.encode()[:limit].decode(errors="ignore") for s, t in texts.items()}
             facts = ("reason", "exitCode", "signal", "createdAt", "endedAt", "durationMs")
-            return {**common, **cut, **{n: row[n] for n in facts}, "logs": [], "notices": []}
+            return {**common, **cut, **{n: row[n] for n in facts}, **self.reply_logs, "notices": []}
 
 
 def shown(data: bytes) -> str:

@@ -56,10 +56,11 @@ def test_a_token_file_of_ones_own_needs_no_home(tmp_path: Path) -> None:
 
 
 def test_the_humans_token_stands_in_its_own_file(home: Path) -> None:
-    assert find_place(str(home), None, {}, human=True).token == "h" * 43
+    assert find_place(str(home), None, {}, role="human").token == "h" * 43
+    assert find_place(str(home), None, {}, role="observer").token == "o" * 43
     (home / "human.token").unlink()
     with pytest.raises(TokenUnreadable, match="ENGINE_TOKEN_FILE may name another place"):
-        find_place(str(home), None, {}, human=True)
+        find_place(str(home), None, {}, role="human")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"tokens": {}}', '{"tokens": {"agent": 3}}'])

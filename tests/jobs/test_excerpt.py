@@ -251,7 +251,11 @@ def test_errors_in_the_gap_are_lifted_out_with_their_line_numbers() -> None:
     lines = [f"line {number}" for number in range(1, 2001)]
     lines[0], lines[999], lines[1499] = "error: seen", "error: one", "\x1b[31merror: two\x1b[0m"
     data = "".join(line + "\n" for line in lines).encode()
-    shown = excerpt(source(data), 2000, is_error=lambda line: line.startswith("error"))
+    shown = excerpt(
+        source(data),
+        2000,
+        pick=lambda lines: [i for i, line in enumerate(lines) if line.startswith("error")],
+    )
     head, _, _, rest = MARKER.split(shown.text)
     assert head.startswith("error: seen\nline 2\n")
     assert rest.startswith("1000: error: one\n1500: error: two\nline ")
@@ -259,13 +263,22 @@ def test_errors_in_the_gap_are_lifted_out_with_their_line_numbers() -> None:
     assert len(shown.text.encode()) <= 2000
 
 
+def test_where_nothing_is_lifted_the_output_has_the_whole_limit() -> None:
+    data = b"".join(b"line %d\n" % number for number in range(2000))
+    assert excerpt(source(data), 2000, pick=lambda _lines: []) == excerpt(source(data), 2000)
+
+
 def test_no_more_is_lifted_than_its_share_of_the_limit() -> None:
     data = b"error\n" * 100_000
-    shown = excerpt(source(data), 2000, is_error=lambda line: line == "error")
+    shown = excerpt(
+        source(data),
+        2000,
+        pick=lambda lines: [i for i, line in enumerate(lines) if line == "error"],
+    )
     assert len(shown.text.encode()) <= 2000
     assert len(re.findall("^[0-9]+: error$", shown.text, re.MULTILINE)) == 20
     wide = (b"error" + b"x" * 294 + b"\n") * 1000
-    shown = excerpt(source(wide), 2000, is_error=bool)
+    shown = excerpt(source(wide), 2000, pick=lambda lines: range(len(lines)))
     assert len(shown.text.encode()) <= 2000
     assert len(re.findall("^[0-9]+: errorx{294}$", shown.text, re.MULTILINE)) == 1
 

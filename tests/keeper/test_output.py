@@ -290,3 +290,36 @@ def test_a_full_disk_drops_and_counts_and_takes_up_again(tmp_path: Path, how: st
     # With room again the newest bytes are kept, each at its own offset.
     assert (later_size, later_dropped) == (576 << 10, [[start, end]])
     assert (wrong, length) == (0, 576 << 10)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[tuple[Output, int]]:
+    """An output that reads a terminal, and the end of it that a job would write to."""
+    master, slave = os.openpty()
+    os.set_blocking(master, False)
+    dir_fd = os.open(tmp_path, os.O_DIRECTORY)
+    output = Output(dir_fd, "output", 1 << 30, master)
+    os.close(dir_fd)
+    yield output, slave
+    output.close()
+
+
+def test_all_that_waits_in_a_terminal_is_drained_and_its_end_is_no_error(
+    terminal: tuple[Output, int], tmp_path: Path
+) -> None:
+    output, slave = terminal
+    os.set_blocking(slave, False)
+    written = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:  # as much as the terminal holds
+            written += os.write(slave, b"x" * 1000)
+
+    output.drain()
+    assert output.size == written > 4096, "more than one read brings in"
+    assert output.copy(), "somebody can still write"
+
+    os.write(slave, b"last")
+    os.close(slave)
+    output.drain()
+    assert (tmp_path / "output").read_bytes() == b"x" * written + b"last"
+    assert not output.copy()

@@ -24,6 +24,7 @@ LEAST: dict[type[p.Params], dict[str, Any]] = {
     p.ReadOutputParams: TASK,
     p.ListTasksParams: {},
     p.ReadTaskParams: TASK,
+    p.WriteStdinParams: {**TASK, "eof": True},
     p.ForgetParams: TASK,
     p.ResetSessionParams: {},
     p.EngineInfoParams: {},
@@ -183,7 +184,7 @@ def test_a_timeout_within_the_budget_stays(secs: float) -> None:
             "$.logs: expected debug, info, notice, warning, error, critical, alert, emergency "
             '(the least severe that is shown) or "none"',
         ),
-        (p.BashParams, {"stdin": "x"}, '$.stdin: expected "null" or {"text": string}'),
+        (p.BashParams, {"stdin": "x"}, '$.stdin: expected "null", "open" or {"text": string}'),
         (p.BashParams, {"stdin": {"text": 1}}, "$.stdin.text: expected string"),
         (p.BashParams, {"env": {"FOO": 1}}, "$.env.FOO: expected string"),
         (p.ExecuteParams, {"argv": []}, "$.argv: expected array of 1 to 4096 strings"),
@@ -244,11 +245,6 @@ def test_a_bad_param_is_refused(type_: type[Any], members: dict[str, Any], messa
             {"memory_bytes": 1},
             "$.memory_bytes: expected nothing: this engine does not offer memory_bytes yet",
         ),
-        ({"pty": True}, "$.pty: expected false: this engine does not offer a terminal yet"),
-        (
-            {"stdin": "open"},
-            '$.stdin: expected "null" or {"text": string}: this engine does not offer "open" yet',
-        ),
     ],
 )
 def test_what_is_not_offered_yet_is_refused_by_name(members: dict[str, Any], message: str) -> None:
@@ -256,11 +252,23 @@ def test_what_is_not_offered_yet_is_refused_by_name(members: dict[str, Any], mes
     assert refusal(p.ExecuteParams, **members) == message
 
 
-def test_python_is_not_offered_yet() -> None:
-    message = "expected nothing: this engine does not offer code yet"
-    assert refusal(p.ExecuteParams, argv=None, code="1") == f"$.code: {message}"
-    message = 'expected "bash": this engine does not offer "python" yet'
-    assert refusal(p.ResetSessionParams, kind="python") == f"$.kind: {message}"
+@pytest.mark.parametrize("code", ["x", "x" * 1_048_576, "é" * 524_288])
+def test_code_is_up_to_a_mebibyte_of_text(code: str) -> None:
+    assert p.ExecuteParams(code=code).code == code
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"code": ""}, "$.code: expected 1 to 1048576 bytes of UTF-8"),
+        ({"code": "x" * 1_048_577}, "$.code: expected 1 to 1048576 bytes of UTF-8"),
+        ({"code": "é" * 524_289}, "$.code: expected 1 to 1048576 bytes of UTF-8"),
+        ({"code": "1\0"}, "$.code: expected string without NUL"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_code_that_is_none_is_refused(members: dict[str, Any], message: str) -> None:
+    assert refusal(p.ExecuteParams, argv=None, **members) == message
 
 
 @pytest.mark.parametrize(
@@ -350,3 +358,22 @@ def test_the_identity_of_a_job_does_not_hang_on_the_order_of_members() -> None:
         == p.job_identity(other)
         == (b'{"argv":["true"],"env":{"A":"1","B":"2"}}')
     )
+
+
+def test_a_terminal_is_one_stream() -> None:
+    message = '$.pty: expected false beside "split": a terminal is one stream'
+    assert refusal(p.BashParams, pty=True, streams="split") == message
+    assert decode_params(b'{"command":"x","pty":true,"stdin":"open"}', p.BashParams).pty
+
+
+def test_what_is_written_is_text_or_bytes_or_nothing_but_an_end() -> None:
+    def data(members: str) -> bytes:
+        return decode_params(b'{"taskId":"t1",' + members.encode() + b"}", p.WriteStdinParams).data
+
+    assert data('"text":"\\u00e9\\u0003"') == b"\xc3\xa9\x03"
+    assert data('"base64":"AP8="') == b"\x00\xff"
+    assert data('"eof":true') == b""
+    assert data('"text":""') == b""
+    one = "$: expected exactly one of text and base64"
+    assert refusal(p.WriteStdinParams, eof=False) == one
+    assert refusal(p.WriteStdinParams, text="x", base64="eA==", eof=True) == one

@@ -30,7 +30,10 @@ def record(order: int, *, caller: str = "a", status: Status = Status.QUEUED) -> 
 
 @asynccontextmanager
 async def serving(path: Path, *, has_past: bool = False) -> AsyncIterator[Index]:
-    with closing(Index(path, lambda: None, has_past=has_past)) as index, trio.fail_after(LIMIT):
+    with (
+        closing(Index(path, lambda _done: None, has_past=has_past)) as index,
+        trio.fail_after(LIMIT),
+    ):
         async with trio.open_nursery() as nursery:
             await nursery.start(index.serve)
             yield index
@@ -63,7 +66,7 @@ async def test_each_change_gets_the_next_number_also_after_it_was_closed(tmp_pat
 
 
 async def test_the_newest_record_is_found_before_it_is_committed(tmp_path: Path) -> None:
-    with closing(Index(tmp_path / "index.db", lambda: None)) as index:
+    with closing(Index(tmp_path / "index.db", lambda _done: None)) as index:
         index.put(record(1))
         assert index.find("000001") == record(1)
         assert index.changed_seq("000001") == 0
@@ -107,7 +110,7 @@ async def test_rows_that_do_not_read_are_dropped_and_the_rest_stays(tmp_path: Pa
 async def test_a_new_index_of_a_home_with_a_past_gives_out_no_number_twice(
     tmp_path: Path,
 ) -> None:
-    before = int(time.time() * 1000)
+    before = int(time.time() * 1_000_000)
     async with serving(tmp_path / "index.db", has_past=True) as index:
         assert before <= index.latest_seq < 1 << 53  # a number that JSON's readers all hold
         seq = index.latest_seq

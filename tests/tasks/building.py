@@ -6,17 +6,20 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import trio
 
 from engine.config import Home, Settings
 from engine.jobs.directory import Base, TaskDirectory
 from engine.jobs.executor import JobListener, LaunchRefused, Order, Outcome
+from engine.jobs.local import LocalExecutor
+from engine.model import TaskRecord
 from engine.store.index import Index
 from engine.store.ledger import Ledger
 from engine.tasks.cancelling import Canceller
 from engine.tasks.catalog import Catalog
+from engine.tasks.pythons import PythonSessions
 from engine.tasks.sessions import ShellSessions
 from engine.tasks.starting import Starter
 from engine.tasks.supervisor import Asked, Supervisor
@@ -75,6 +78,19 @@ class FakeExecutor:
         return None
 
 
+class NoLog:
+    """Writes nothing down."""
+
+    def grew(self, record: TaskRecord, directory: TaskDirectory) -> None:
+        return
+
+    def ended(self, record: TaskRecord, directory: TaskDirectory) -> None:
+        return
+
+    def gone(self, record: TaskRecord) -> None:
+        return
+
+
 def refuse() -> FakeJob:
     raise LaunchRefused("no process for a keeper")
 
@@ -97,7 +113,7 @@ async def built(path: Path, executor: FakeExecutor, **settings: Any) -> AsyncIte
         folder.mkdir(parents=True, exist_ok=True)
     waits = Waits()
     with (
-        closing(Index(home.index, lambda: waits.wake("tasks"))) as index,
+        closing(Index(home.index, lambda _done: waits.wake("tasks"))) as index,
         closing(Ledger(home.record)) as ledger,
         trio.fail_after(LIMIT),
     ):
@@ -105,16 +121,20 @@ async def built(path: Path, executor: FakeExecutor, **settings: Any) -> AsyncIte
             await nursery.start(index.serve)
             await nursery.start(ledger.serve)
             catalog = Catalog(home, index, ledger)
+            starter = Starter(str(home.path), 1 << 30)
             supervisor = Supervisor(
                 home=home,
                 settings=Settings(min_free_bytes=0, **settings),
                 executor=executor,
-                starter=Starter(str(home.path), 1 << 30),
+                starter=starter,
                 sessions=ShellSessions(home.sessions),
+                # Nothing here runs code.
+                pythons=PythonSessions(home, cast(LocalExecutor, executor), starter, nursery),
                 index=index,
                 ledger=ledger,
                 catalog=catalog,
                 waits=waits,
+                task_log=NoLog(),
                 job_nursery=nursery,
             )
             yield Built(

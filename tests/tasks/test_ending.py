@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine.model import Failure, Kind, Status, Survivor, TaskRecord
@@ -61,6 +62,42 @@ def test_what_could_not_be_started_says_why_and_keeps_its_directory() -> None:
     assert (record.status, record.reason, record.exit_code) == ("failed", "spawn_error", 127)
     assert record.error == Failure(errno=2, message="no\N{REPLACEMENT CHARACTER}")
     assert record.cwd == "/asked"
+
+
+CALL = TaskRecord(
+    id="8f3kr9", caller="ci", kind=Kind.CODE, title="x", order=1, created_at=1_000, session=True
+)
+
+
+def test_code_has_a_value_or_an_error_with_its_type() -> None:
+    record = ending.ended(CALL, end("exit", 0, value="[1]", sessionReset=False))
+    assert (record.status, record.value, record.session_reset) == ("succeeded", "[1]", False)
+    error = {"type": "KeyError", "message": "'k'"}
+    record = ending.ended(CALL, end("exit", 1, error=error, value=None, sessionReset=False))
+    assert (record.status, record.value) == ("failed", None)
+    assert record.error == Failure(type="KeyError", message="'k'")
+
+
+def test_code_that_ends_its_session_has_failed_whatever_its_exit_code() -> None:
+    record = ending.ended(CALL, end("exit", 0, value=None, sessionReset=True))
+    assert (record.status, record.exit_code, record.session_reset) == ("failed", 0, True)
+    record = ending.ended(CALL, ending.lost(CALL, 9_000, (), None))
+    assert (record.status, record.session_reset) == ("lost", True)
+    alone = msgspec.structs.replace(CALL, session=False)
+    record = ending.ended(alone, end("exit", 0, value=None, sessionReset=True))
+    assert (record.status, record.session_reset) == ("succeeded", False)
+
+
+def test_what_a_job_has_forged_is_taken_as_it_stands_and_can_be_told() -> None:
+    half = "\ud800"
+    error = {"type": half, "message": half, "more": [1], "errno": None}
+    record = ending.ended(
+        CALL,
+        end("exit", 1, error=error, value=half, cwd=half, survivors=[{"pid": 7, "command": half}]),
+    )
+    assert (record.error, record.value) == (Failure(type="?", message="?"), "?")
+    assert (record.cwd, record.survivors[0].command) == ("?", "?")
+    msgspec.json.encode(record)
 
 
 def test_an_end_that_stands_is_not_written_over() -> None:

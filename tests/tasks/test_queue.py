@@ -79,3 +79,12 @@ def test_nobody_is_served_twice_while_another_waits_for_a_first_turn(callers: li
     for item in drain(queue)[: len(waiting)]:
         assert item[0] in waiting
         waiting.remove(item[0])
+
+
+def test_one_that_comes_late_is_put_before_the_later_ones_of_its_caller() -> None:
+    queue = filled("a1", "a4", "a6", "b1")
+    queue.push_before("a", "a3", lambda other: other > "a3")
+    queue.push_before("a", "a7", lambda other: other > "a7")
+    queue.push_before("c", "c1", lambda other: True)
+    assert len(queue) == 7
+    assert drain(queue) == ["a1", "b1", "c1", "a3", "a4", "a6", "a7"]

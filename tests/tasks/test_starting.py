@@ -63,3 +63,24 @@ def test_a_program_gets_what_was_said_for_it_over_the_base_over_the_defaults() -
 def test_a_directory_that_was_asked_for_by_name_must_be_there() -> None:
     order, _plan = Starter("/home/e", 5).order(spec(argv=["x"], cwd="/asked"), None)
     assert (order.cwd, order.cwd_or_parent) == ("/asked", False)
+
+
+def test_an_interpreter_starts_with_the_base_and_a_call_adds_its_own() -> None:
+    starter = Starter("/home/e", 5)
+    asked = spec(kind=Kind.CODE, code="é", env={"A": "own"}, stdin="in", deadline_secs=2.0)
+    first = starter.python_order(asked)
+    assert (first.python, first.cwd) == ("python3", "/base")
+    assert first.env == {
+        "NO_COLOR": "1",
+        "PAGER": "cat",
+        "GIT_PAGER": "cat",
+        "TERM": "xterm",
+        "PATH": "/bin",
+        "A": "base",
+        "ENGINE_CALLER": "ci",
+        "ENGINE_HOME": "/home/e",
+    }
+    order = starter.code_order(asked)
+    assert (order.code, order.stdin, order.cwd) == (b"\xc3\xa9", b"in", None)
+    assert (order.env, order.split, order.deadline_secs) == ({"A": "own"}, False, 2.0)
+    assert order.output_cap_bytes == 5

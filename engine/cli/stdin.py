@@ -1,0 +1,86 @@
+"""`stdin`: what a job whose input is open, or that has a terminal, is given to read."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from binascii import b2a_base64
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+
+from engine.cli import exits
+from engine.cli.app import App, is_text
+from engine.cli.main import Verb, verb
+
+PIECE: Final = 256 << 10  # bytes in one call
+FIRST_PAUSE: Final = 0.05  # seconds until a job that has not read is asked again; doubled
+LONGEST_PAUSE: Final = 1.0  # seconds
+
+
+@click.command(
+    "stdin",
+    cls=Verb,
+    help="Give a job TEXT to read, as a line, or our own stdin (-) byte for byte; --eof ends its "
+    "input there (at a terminal: types the end-of-file character). Waits while it has more than "
+    "1 MiB to read.",
+)
+@click.argument("handle", metavar="ID")
+@click.argument("text", required=False)
+@click.option("--eof", is_flag=True, help="End its input.")
+@click.option("--force", is_flag=True, help="Also another caller's; it is on record.")
+@click.pass_context
+def stdin_verb(ctx: click.Context, /, handle: str, text: str | None, **options: bool) -> None:
+    if text is None and not options["eof"]:
+        raise click.UsageError("what? TEXT, - or --eof")
+    if text is not None and not is_text(text):
+        raise click.UsageError("TEXT is not UTF-8")
+    verb(_feed, ctx, given=handle, text=text, **options)
+
+
+def _feed(app: App, *, given: str, text: str | None, eof: bool, force: bool) -> int:
+    from engine.cli.handles import resolve
+    from engine.client.wire import to_json
+
+    client = app.client()
+    handle = resolve(app, client, given)
+    task_id = "t" + handle[1:] if handle.startswith("k") else handle
+    params = {"as": app.caller, "taskId": task_id, "force": force or None}
+    written = sum(_write(client, params, piece) for piece in _pieces(text))
+    if eof:
+        client.call("write_stdin", {**params, "eof": True}, resend=False)
+    if app.json:
+        app.console.line(to_json({"written": written}))
+    return exits.DONE
+
+
+def _pieces(text: str | None) -> Iterator[bytes]:
+    if text == "-":
+        while piece := os.read(sys.stdin.fileno(), PIECE):
+            yield piece
+    elif text is not None:
+        data = text.encode()
+        yield data if data.endswith(b"\n") else data + b"\n"
+
+
+def _write(client: Any, params: dict[str, Any], data: bytes) -> int:
+    """Write all of it, as the job reads; how much that was. Raises `Refused`."""
+    from engine.client.errors import OVERLOADED, Refused
+
+    left, pause = data, FIRST_PAUSE
+    while left:
+        text = b2a_base64(left, newline=False).decode()
+        try:
+            client.call("write_stdin", {**params, "base64": text}, resend=False)
+        except Refused as exc:
+            taken = exc.data.get("written")
+            if exc.code != OVERLOADED or taken is None:
+                raise
+            left = left[taken:]
+            pause = FIRST_PAUSE if taken else min(2 * pause, LONGEST_PAUSE)
+            time.sleep(pause)  # nobody tells when the job has read
+        else:
+            break
+    return len(data)

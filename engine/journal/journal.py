@@ -1,0 +1,145 @@
+"""One journal, one order: the lines of all jobs and the engine's own, each tagged and levelled.
+
+Knows which outputs are read and how far, and what the newest line of each kind is, so that a
+reply that has nothing to tell asks the database nothing. Readers of the wire are the server's.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from engine.jobs.directory import TaskDirectory
+from engine.journal.cutter import MAX_TEXT
+from engine.journal.levels import Level
+from engine.journal.pump import Pump
+from engine.model import Status, TaskRecord
+from engine.store.index import Committed, Index
+from engine.store.lines import NewLine
+from engine.tasks.waits import Waits
+
+SETTLE_SECS: Final = 1.0  # that a reply waits for the lines of its task
+_LEVELS: Final = len(Level)
+
+
+class Journal:
+    """Written through the index's one writer; lives in the engine's own thread."""
+
+    def __init__(self, index: Index, waits: Waits) -> None:
+        self._index, self._waits = index, waits
+        self._pumps: dict[str, Pump] = {}
+        self._unread = index.unread()
+        # Level -> the last `seq` by which a line of it may have come: of anybody, and by caller.
+        self._newest = [index.latest_seq] * _LEVELS
+
+    @property
+    def head(self) -> int:
+        """The last `seq` that is committed."""
+        return self._index.latest_seq
+
+    # -- in ------------------------------------------------------------------------------------
+
+    def note(
+        self, level: Level, text: str, *, caller: str | None = None, task: str | None = None
+    ) -> None:
+        """Write a line of the engine's own; `task` is an id without its letter."""
+        self._index.note([_line(level, text, caller, task)])
+
+    def grew(self, record: TaskRecord, directory: TaskDirectory) -> None:
+        """The output of a task has grown, or what is kept of it has changed."""
+        if record.status.is_final and not self._is_read(record):
+            return  # it was read to its end
+        pump = self._pump(record, directory)
+        pump.sizes, pump.dropped = record.sizes, record.dropped
+        if pump.is_behind:
+            self._index.work(record.id, pump, is_urgent=False)
+
+    def ended(self, record: TaskRecord, directory: TaskDirectory) -> None:
+        """A task has ended: its last lines, and one that says so if it did not succeed.
+
+        To be called in the turn in which the ended record is put: then one transaction has both,
+        or it has how far the output was read.
+        """
+        is_silent = record.status is Status.SUCCEEDED and not record.output_bytes
+        if is_silent and not self._is_read(record):
+            return
+        pump = self._pump(record, directory)
+        pump.sizes, pump.dropped = record.sizes, record.dropped
+        pump.has_survivors = bool(record.survivors)
+        if record.status is not Status.SUCCEEDED:
+            text = f"task {record.task_id} {record.status.value}{_how(record)}"
+            pump.closing = [_line(Level.ERROR, text, record.caller, record.id)]
+        pump.is_ended = True
+        self._index.work(record.id, pump, is_urgent=True)
+
+    def gone(self, record: TaskRecord) -> None:
+        """Nobody of the task is left, so its output will not grow any more."""
+        pump = self._pumps.get(record.id)
+        if pump is not None and pump.is_ended and pump.has_survivors:
+            pump.has_survivors = False
+            self._index.work(record.id, pump, is_urgent=False)
+
+    def _is_read(self, record: TaskRecord) -> bool:
+        return record.id in self._pumps or record.id in self._unread
+
+    def _pump(self, record: TaskRecord, directory: TaskDirectory) -> Pump:
+        pump = self._pumps.get(record.id)
+        if pump is None:
+            state = self._unread.pop(record.id, None)
+            pump = Pump(record.id, record.caller, record.files, directory, state=state)
+            self._pumps[record.id] = pump
+        return pump
+
+    def unread(self) -> list[str]:
+        """The tasks of whose output an earlier engine may have left something to read."""
+        return list(self._unread)
+
+    # -- what was committed ------------------------------------------------------------------------
+
+    def on_committed(self, done: Committed) -> None:
+        """Take note of a transaction: who is told, and whose output has more to read."""
+        for level in done.levels:
+            self._newest[level] = done.seq
+        for _work, piece in done.pieces:
+            pump = self._pumps.get(piece.task)
+            if pump is None:
+                continue
+            if pump.is_behind:
+                # Nobody tells when there is a descriptor to be had: the next batch tries.
+                self._index.work(pump.id, pump, is_urgent=not pump.is_starved)
+            elif pump.is_settled and piece.state is None:
+                del self._pumps[piece.task]
+            if pump.is_settled:
+                self._waits.wake(("journal", piece.task))
+        if done.line_count:
+            self._waits.wake("lines")
+
+    # -- out ---------------------------------------------------------------------------------------
+
+    async def settle(self, task: str) -> bool:
+        """Wait until the lines of an ended task are in, `SETTLE_SECS` at most; whether they are."""
+        pump = self._pumps.get(task)
+        if pump is None or pump.is_settled:
+            return True
+        found = await self._waits.until(
+            ("journal", task), lambda: True if pump.is_settled else None, SETTLE_SECS
+        )
+        return found is not None
+
+    def is_newer(self, level: int, mark: int) -> bool:
+        """Whether a line of this level may have come after `mark`."""
+        return self._newest[level] > mark
+
+
+def _line(level: Level, text: str, caller: str | None, task: str | None) -> NewLine:
+    """A line of the engine's own. What jobs and clients have put into its text forges nothing."""
+    shown = "".join(c if c.isprintable() else " " for c in text[:MAX_TEXT])
+    return NewLine(int(time.time() * 1000), int(level), caller, task, "engine", shown)
+
+
+def _how(record: TaskRecord) -> str:
+    if record.error is not None:
+        return f" ({record.error.message})"
+    if record.signal is not None:
+        return f" ({record.signal})"
+    return f" (exit {record.exit_code})" if record.exit_code is not None else ""

@@ -1,0 +1,138 @@
+"""The level of each line of a job's output, by the first rule that fits. Pure.
+
+The rules, in their order: the sd-daemon prefix; what the line says of itself as JSON or logfmt; a
+level word where loggers put it; what compilers and runtimes say; else `info`. A traceback is one
+thing from its first line to its last, whatever its lines look like. `structured`, `loggers`,
+`runtimes` and `tracebacks` hold one rule each, this module their order, and the means to pass
+over plain lines at little cost.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from engine.journal.loggers import logger_level, split_head
+from engine.journal.runtimes import runtime_level
+from engine.journal.structured import json_level, logfmt_level
+from engine.journal.tracebacks import NOTHING, remember, span_level
+from engine.journal.words import Level
+
+__all__ = ["Level", "LevelFinder", "Levelled"]
+
+# A line that is not `info` holds one of these (in small letters) or starts with one of `_OPENINGS`.
+# Each costs every line a little, so what another one implies is left out.
+_HINTS: Final = (
+    *("err", "warn", "wrn", "fat", "ftl", "fail", "faul", "crit", "alert", "emerg", "panic"),
+    *("severe", "debu", "dbg", "trace", "verb", "not", "xcept", "interrupt", "exit", "killed"),
+    *("abort", "assert", "no such", "denied", "connection", "can't", "could", "unable", "unknown"),
+    *("invalid", "missing", "illegal", "unrec", "***", "undefined", "conflict", "reject"),
+    *("deprecat", ": line ", "direct", 'file "', "memory", ".go:", "sanitizer", "caused"),
+    *("pipe", "no space", "read-only", "busy", "too ", "in use", '{"', "[*]", " e ", " w ", " f "),
+    *("unreachable", "non-zero", "option", "what()", "elifecycle"),
+)
+_OPENINGS: Final = (
+    *("<", "E", "W", "F", "D", "N", "V", "e:", "w:", "npm ", "dbug", "==", "!!!"),
+    *("free()", "malloc()", "double free", "Thread", "Current", "sed: -e"),
+    *("{", "-sh"),
+)
+_FIRST: Final = frozenset(opening[0] for opening in _OPENINGS)
+# Looked for in blocks that are not ASCII alone.
+_UNUSUAL: Final = ("●", "\xd7", "✖", "✕", "✗", "│")
+
+# A linter's finding, by its code alone.
+_finding = re.compile(r"\.\w{1,5}:\d+:\d+: [a-z]{1,5}\d{3}")
+
+# The digits of sd-daemon(3): those of syslog, which counts down.
+_PRIORITIES: Final = {str(7 - level): level for level in Level}
+
+
+class Levelled(NamedTuple):
+    """Lines with their levels. A text has lost its sd-daemon prefix, as journald does it."""
+
+    levels: list[Level]
+    texts: list[str]
+
+
+class LevelFinder:
+    """Finds the levels of one output's lines, in order. `memory` is all that it knows.
+
+    A finder made with the memory of another goes on where that one stood.
+    """
+
+    def __init__(self, memory: str = NOTHING) -> None:
+        self.memory = memory
+
+    def find(self, texts: list[str]) -> Levelled:
+        """The levels of `texts`, the next lines of the output, none of which holds a newline."""
+        levels, found = [Level.INFO] * len(texts), texts
+        suspects = _suspects(texts)
+        count, at, following = len(texts), 0, 0
+        while at < count:
+            if not self.memory:
+                while following < len(suspects) and suspects[following] < at:
+                    following += 1
+                if following == len(suspects):
+                    break
+                at = suspects[following]
+            levels[at], text = self.find_one(texts[at])
+            if text is not texts[at]:
+                found = list(texts) if found is texts else found
+                found[at] = text
+            at += 1
+        return Levelled(levels, found)
+
+    def find_one(self, text: str) -> tuple[Level, str]:
+        """The level of the next line, and its text without a sd-daemon prefix."""
+        if text[:1] == "<" and text[2:3] == ">" and text[1] in _PRIORITIES:
+            # sd-daemon(3); a line whose level is given still starts or continues a traceback.
+            self.memory = span_level(text[3:], self.memory)[1]
+            return _PRIORITIES[text[1]], text[3:]
+        if text[:1] == "{":
+            level = json_level(text)
+            level = Level.INFO if level is None else level
+            self.memory = remember(level, self.memory)
+            return level, text
+        at, is_stamped = split_head(text)
+        body = text[at:] if at else text
+        before = self.memory
+        level, self.memory = span_level(body, before)
+        if level is None:
+            level = _level_alone(text, body, at, is_stamped)
+            self.memory = self.memory or remember(level, before)
+        return level, text
+
+
+def _level_alone(text: str, body: str, at: int, is_stamped: bool) -> Level:
+    if body[:1] == "{":
+        level = json_level(body)
+        return Level.INFO if level is None else level
+    level = logfmt_level(body) if "=" in body else None
+    if level is None:
+        level = logger_level(text, at, is_stamped)
+    if level is None:
+        level = runtime_level(text, at)
+    return Level.INFO if level is None else level
+
+
+def _suspects(texts: list[str]) -> list[int]:
+    """Places of the lines that may be other than info, in order: a few searches for all of them."""
+    small = "\n".join(texts).lower()
+    ends = list(accumulate(len(text) + 1 for text in texts))
+    if texts and ends[-1] != len(small) + 1:  # some letters grow when made small
+        ends = list(accumulate(len(text.lower()) + 1 for text in texts))
+    found = {
+        place
+        for place, text in enumerate(texts)
+        if text[:1] in _FIRST and text.startswith(_OPENINGS)
+    }
+    for hint in _HINTS if small.isascii() else _HINTS + _UNUSUAL:
+        at = small.find(hint)
+        while at >= 0:
+            place = bisect_right(ends, at)
+            found.add(place)
+            at = small.find(hint, ends[place])
+    found.update(bisect_right(ends, finding.start()) for finding in _finding.finditer(small))
+    return sorted(found)

@@ -1,0 +1,134 @@
+"""Mirrors `engine/journal/journal.py`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import trio
+
+from engine.jobs.directory import TaskDirectory, make_directory
+from engine.journal.journal import Journal
+from engine.journal.levels import Level
+from engine.model import Failure, Kind, Status, Survivor, TaskRecord
+from engine.store import lines
+from engine.store.index import Committed, Index
+from engine.tasks.waits import Waits
+
+LIMIT = 10.0  # seconds for any wait here
+
+
+@asynccontextmanager
+async def keeping(path: Path) -> AsyncIterator[tuple[Journal, Index]]:
+    waits, made = Waits(), list[Journal]()
+
+    def on_change(done: Committed) -> None:
+        # Readers are told of nothing that they cannot read.
+        assert index.latest_seq == done.seq
+        made[0].on_committed(done)
+
+    with closing(Index(path / "index.db", on_change)) as index, trio.fail_after(LIMIT):
+        made.append(Journal(index, waits))
+        async with trio.open_nursery() as nursery:
+            await nursery.start(index.serve)
+            yield made[0], index
+            nursery.cancel_scope.cancel()
+
+
+def written(directory: TaskDirectory, data: bytes, **facts: Any) -> TaskRecord:
+    (directory.path / "output").write_bytes(data)
+    record = TaskRecord(
+        id=directory.id, caller="ci", kind=Kind.BASH, title="x", order=1, created_at=1
+    )
+    return msgspec.structs.replace(record, sizes=(len(data),), **facts)
+
+
+def texts(index: Index) -> list[str]:
+    everything = lines.Wanted(floor=Level.DEBUG)
+    return [line.text for line in lines.after(index.reader, everything, 0, 1 << 40, 1000)]
+
+
+async def test_the_lines_of_an_ended_task_are_in_before_settle_returns(tmp_path: Path) -> None:
+    directory = make_directory(tmp_path)
+    record = written(directory, b"one\ntwo", status=Status.FAILED, exit_code=3)
+    async with keeping(tmp_path) as (journal, index):
+        journal.ended(record, directory)
+        index.put(record)
+        assert await journal.settle(record.id)
+        assert texts(index) == ["one", "two", f"task t{record.id} failed (exit 3)"]
+        # News that come after the end begin nothing anew, and nothing is remembered.
+        journal.grew(record, directory)
+        await index.flush()
+        assert len(texts(index)) == 3
+        assert index.unread() == {}
+
+
+async def test_a_task_that_ended_well_and_silently_costs_the_journal_nothing(
+    tmp_path: Path,
+) -> None:
+    directory = make_directory(tmp_path)
+    async with keeping(tmp_path) as (journal, index):
+        journal.ended(written(directory, b"", status=Status.SUCCEEDED), directory)
+        assert await journal.settle(directory.id)
+        await index.flush()
+        assert (texts(index), journal.head) == ([], 0)
+
+
+async def test_what_a_job_says_of_itself_stays_one_line_without_controls(tmp_path: Path) -> None:
+    directory = make_directory(tmp_path)
+    said = Failure(type="E", message="a\nb\x1b[1m\u202e" + "x" * 5000)
+    record = written(directory, b"", status=Status.FAILED, error=said)
+    async with keeping(tmp_path) as (journal, index):
+        journal.ended(record, directory)
+        assert await journal.settle(record.id)
+        (text,) = texts(index)
+        assert text.startswith(f"task t{record.id} failed (a b [1m xx")
+        assert (len(text), text.isprintable()) == (4096, True)
+
+
+async def test_an_engine_that_follows_reads_on_and_says_the_end_once(tmp_path: Path) -> None:
+    directory = make_directory(tmp_path)
+    left = (Survivor(pid=1, command="x"),)
+    record = written(directory, b"one\n", status=Status.FAILED, signal="SIGKILL", survivors=left)
+    async with keeping(tmp_path) as (journal, index):
+        journal.ended(record, directory)
+        assert await journal.settle(record.id)
+    record = written(
+        directory, b"one\ntwo\nlast", status=Status.FAILED, signal="SIGKILL", survivors=left
+    )
+    async with keeping(tmp_path) as (journal, index):
+        assert journal.unread() == [record.id]
+        journal.ended(record, directory)
+        await index.flush()
+        said = f"task t{record.id} failed (SIGKILL)"
+        assert texts(index) == ["one", said, "two"]
+        journal.gone(record)
+        await index.flush()
+        assert texts(index) == ["one", said, "two", "last"]
+        assert index.unread() == {}
+
+
+async def test_a_flood_does_not_hold_up_the_lines_of_others(tmp_path: Path) -> None:
+    flood, other = make_directory(tmp_path), make_directory(tmp_path)
+    loud = written(flood, (b"x" * 99 + b"\n") * 70_000, status=Status.RUNNING)
+    quiet = written(other, b"hello\n", status=Status.SUCCEEDED)
+    async with keeping(tmp_path) as (journal, index):
+        journal.grew(loud, flood)
+        await index.flush()
+        journal.ended(quiet, other)
+        assert await journal.settle(quiet.id)
+        assert lines.count(index.reader, lines.Wanted(floor=0), 0, 1 << 40) < 70_000
+
+
+async def test_levels_of_which_nothing_came_are_known_without_the_database(
+    tmp_path: Path,
+) -> None:
+    async with keeping(tmp_path) as (journal, index):
+        journal.note(Level.WARNING, "careful")
+        await index.flush()
+        assert journal.is_newer(Level.WARNING, 0)
+        assert not journal.is_newer(Level.ERROR, 0)
+        assert not journal.is_newer(Level.WARNING, journal.head)

@@ -1,0 +1,200 @@
+"""Mirrors `engine/journal/pump.py`."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from engine.jobs.directory import TaskDirectory, make_directory
+from engine.journal import pump as module
+from engine.journal.pump import Pump
+from engine.store.lines import NewLine
+
+INFO, WARNING, ERROR = 1, 3, 4
+CLOSING = NewLine(1, ERROR, "ci", "x", "engine", "task x failed")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> TaskDirectory:
+    return make_directory(tmp_path)
+
+
+def pump_of(directory: TaskDirectory, state: bytes | None = None) -> Pump:
+    return Pump(directory.id, "ci", ("output",), directory, state=state)
+
+
+def write(pump: Pump, data: bytes, *, ended: bool = False) -> None:
+    with open(pump.directory.path / "output", "ab") as file:
+        file.write(data)
+        pump.sizes = (file.tell(),)
+    pump.is_ended = ended
+
+
+def drain(pump: Pump) -> list[str]:
+    """The texts of all lines, each committed; fails where it never comes to an end."""
+    found: list[str] = []
+    for _ in range(100):
+        piece = pump.read()
+        pump.committed(piece)
+        found += [line.text for line in piece.lines]
+        if not pump.is_behind:
+            return found
+    raise AssertionError(found[-3:])
+
+
+def test_a_line_comes_when_it_is_whole_and_the_last_one_at_the_end(
+    directory: TaskDirectory,
+) -> None:
+    pump = pump_of(directory)
+    pump.closing = [CLOSING]
+    write(pump, b"one\ntw")
+    assert drain(pump) == ["one"]
+    write(pump, b"o\nthree", ended=True)
+    piece = pump.read()
+    assert [line.text for line in piece.lines] == ["two", "three", "task x failed"]
+    assert (piece.state, piece.is_finished) == (None, True)
+    pump.committed(piece)
+    assert (pump.is_settled, pump.is_behind) == (True, False)
+
+
+def test_a_piece_that_was_not_committed_is_read_again(directory: TaskDirectory) -> None:
+    pump = pump_of(directory)
+    write(pump, b"one\nTraceback (most recent call last):\n  File")
+    first = pump.read()
+    again = pump.read()
+    assert [line.text for line in again.lines] == [line.text for line in first.lines] != []
+    assert again.state == first.state
+    pump.committed(again)
+    write(pump, b' "x"\n')
+    assert drain(pump) == ['  File "x"']
+
+
+@pytest.mark.parametrize("kill_at", range(6))
+def test_a_new_pump_goes_on_from_what_was_committed(directory: TaskDirectory, kill_at: int) -> None:
+    pump, found, state = pump_of(directory), list[str](), None
+    parts = [b"a\nb", b"b\n\xc3", b"\xa4c\n", b"x" * 5000, b"y\nd\n", b"e"]
+    for number, part in enumerate(parts):
+        write(pump, part, ended=number == 5)
+        sizes, ended = pump.sizes, pump.is_ended
+        piece = pump.read()
+        if number == kill_at:  # before the commit
+            pump = pump_of(directory, state)
+            pump.sizes, pump.is_ended = sizes, ended
+            piece = pump.read()
+        pump.committed(piece)
+        state = piece.state
+        found += [line.text for line in piece.lines]
+    assert found == ["a", "bb", "äc", "x" * 4096, "d", "e"]
+
+
+def test_the_end_is_said_once_and_what_survivors_write_is_cut_at_its_line_ends(
+    directory: TaskDirectory,
+) -> None:
+    pump = pump_of(directory)
+    pump.closing, pump.has_survivors = [CLOSING], True
+    write(pump, b"one\npart", ended=True)
+    piece = pump.read()
+    pump.committed(piece)
+    assert [line.text for line in piece.lines] == ["one", "part", "task x failed"]
+    # The engine is killed here.
+    pump = pump_of(directory, piece.state)
+    pump.closing, pump.has_survivors = [CLOSING], True
+    write(pump, b"la", ended=True)
+    assert drain(pump) == []
+    write(pump, b"te\nrest", ended=True)
+    assert drain(pump) == ["late"]
+    pump.has_survivors = False
+    piece = pump.read()
+    assert ([line.text for line in piece.lines], piece.state) == (["rest"], None)
+
+
+def test_far_behind_only_what_is_severe_is_kept_and_the_rest_is_counted_in_one_line(
+    directory: TaskDirectory,
+) -> None:
+    pump = pump_of(directory)
+    plain = b"x" * 1023 + b"\n"
+    write(pump, plain * 10_000 + b"ERROR amid\n" + plain * 100, ended=True)
+    kept: list[NewLine] = []
+    while pump.is_behind:
+        piece = pump.read()
+        pump.committed(piece)
+        kept += piece.lines
+    severe = [(line.level, line.source, line.text) for line in kept if line.level >= WARNING]
+    assert severe[0] == (ERROR, "output", "ERROR amid")
+    ((level, source, word),) = severe[1:]
+    stored = sum(line.level == INFO for line in kept)
+    left_out = 10_100 - stored
+    assert (level, source) == (WARNING, "engine")  # no line of the job's
+    assert (
+        word == f"{left_out:,} lines ({left_out * 1024:,} bytes of output) are not in the journal"
+    )
+    assert 0 < left_out * 1024 <= (10_100 << 10) - module.FLOOD_BYTES + module.FLOOD_TURN_BYTES
+
+
+def test_what_was_dropped_or_punched_out_is_counted_and_joins_no_lines(
+    directory: TaskDirectory,
+) -> None:
+    pump = pump_of(directory)
+    write(pump, b"one\nbefore" + b"\0" * 65526 + b"tail of a line\nafter\n")
+    pump.dropped = (((10, 65536),),)
+    assert drain(pump) == [
+        *("one", "before", "after"),
+        "0 lines (65,526 bytes of output) are not in the journal",
+    ]
+
+
+def test_a_hole_that_nobody_has_told_of_yet_is_found_in_the_file(
+    directory: TaskDirectory,
+) -> None:
+    pump = pump_of(directory)
+    write(pump, b"x" * 4095 + b"\n")
+    path = directory.path / "output"
+    os.truncate(path, 64 << 10)
+    write(pump, b"half\nafter\n")
+    assert drain(pump) == [
+        *("x" * 4095, "after"),
+        "0 lines (61,440 bytes of output) are not in the journal",
+    ]
+
+
+@pytest.mark.parametrize("what", ["removed", "shortened", "replaced"])
+def test_an_output_that_is_not_there_is_counted_and_the_end_comes(
+    directory: TaskDirectory, what: str
+) -> None:
+    pump = pump_of(directory)
+    pump.closing = [CLOSING]
+    write(pump, b"one\ntwo\n", ended=True)
+    path = directory.path / "output"
+    if what == "shortened":
+        os.truncate(path, 4)
+    else:
+        path.unlink()
+    if what == "replaced":
+        os.mkfifo(path)
+    lost = 4 if what == "shortened" else 8
+    assert drain(pump) == [
+        *(["one"] if what == "shortened" else []),
+        f"0 lines ({lost} bytes of output) are not in the journal",
+        "task x failed",
+    ]
+
+
+def test_without_a_descriptor_nothing_is_passed_over(
+    directory: TaskDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pump = pump_of(directory)
+    write(pump, b"one\n", ended=True)
+
+    def refuse(*_args: object, **_named: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "OutputFile", refuse)
+        piece = pump.read()
+        assert (piece.lines, piece.is_finished, pump.is_starved) == ([], False, True)
+        pump.committed(piece)
+        assert pump.is_behind
+    assert drain(pump) == ["one"]

@@ -1,0 +1,231 @@
+"""Mirrors `engine/tasks/pythons.py`, over real keepers and interpreters."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from engine.config import Home
+from engine.jobs.directory import Base, Spec, TaskDirectory
+from engine.jobs.executor import LaunchRefused
+from engine.jobs.local import LocalExecutor
+from engine.jobs.pythonlocal import InterpreterFailed, PythonSession, SessionOver
+from engine.model import Kind, Status
+from engine.tasks.pythons import OpeningCancelled, PythonSessions
+from engine.tasks.starting import Starter
+from engine.tasks.supervisor import record_of
+from engine.tasks.task import Listener, Task
+
+LIMIT = 20.0  # seconds for any wait in a test
+ENV = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+
+
+class Built:
+    """Sessions over a real executor; `pythons` may be made anew, as by another engine."""
+
+    def __init__(self, path: Path, nursery: trio.Nursery) -> None:
+        self.home, self.nursery = Home(path), nursery
+        for folder in (self.home.tasks, self.home.sessions, self.home.keepers):
+            folder.mkdir(parents=True)
+        self.executor = LocalExecutor(self.home.keepers, self.home.keepers_log, umask=0o022)
+        self.pythons = self.another()
+        self._count = 0
+
+    def another(self) -> PythonSessions:
+        starter = Starter(str(self.home.path), 1 << 30)
+        return PythonSessions(self.home, self.executor, starter, self.nursery)
+
+    def task(self, code: str, caller: str = "ci", **more: Any) -> tuple[Task, Spec]:
+        self._count += 1
+        facts: dict[str, Any] = {"base": Base(cwd="/", env=ENV), "session": True, **more}
+        spec = Spec(
+            id=f"a{self._count:05}",
+            caller=caller,
+            kind=Kind.CODE,
+            title="x",
+            order=self._count,
+            created_at=1,
+            code=code,
+            **facts,
+        )
+        directory = TaskDirectory(self.home.tasks, spec.id)
+        directory.path.mkdir()
+        return Task(record_of(spec), directory, spec), spec
+
+    async def run(self, code: str, caller: str = "ci", **more: Any) -> dict[str, Any]:
+        """The record of the end of a call."""
+        task, spec = self.task(code, caller, **more)
+        return await self.watch(task, await self.pythons.launch(task, spec))
+
+    async def watch(self, task: Task, job: Any) -> dict[str, Any]:
+        ends: list[dict[str, Any]] = []
+
+        def ignore(task: Task, news: dict[str, Any]) -> None:
+            return
+
+        def ended(task: Task, record: dict[str, Any], state: bytes) -> None:
+            ends.append(record)
+
+        await job.watch(Listener(task, ignore, ignore, ended))
+        (record,) = ends
+        return record
+
+
+@asynccontextmanager
+async def built(path: Path) -> AsyncIterator[Built]:
+    with trio.fail_after(LIMIT):
+        async with trio.open_nursery() as nursery:
+            built = Built(path / "home", nursery)
+            try:
+                yield built
+            finally:
+                await built.pythons.close_all()
+                built.executor.close()
+            nursery.cancel_scope.cancel()
+    assert built.home.keepers_log.read_text() == ""
+
+
+async def test_a_session_is_opened_once_and_used_from_then_on(tmp_path: Path) -> None:
+    async with built(tmp_path) as it:
+        assert (await it.run("x = 1"))["value"] is None
+        assert (await it.run("x"))["value"] == "1"
+        assert (await it.run("x", "other"))["error"]["type"] == "NameError"
+        assert it.pythons.has("ci")
+        assert not it.pythons.has("nobody")
+
+
+async def test_another_engine_finds_it_by_its_link(tmp_path: Path) -> None:
+    async with built(tmp_path) as it:
+        await it.run("x = 1")
+        it.pythons = it.another()
+        assert it.pythons.has("ci")
+        assert (await it.run("x"))["value"] == "1"
+
+
+async def test_one_that_has_died_is_replaced_before_it_has_the_call(tmp_path: Path) -> None:
+    async with built(tmp_path) as it:
+        await it.run("x = 1; import os; os._exit(0)")
+        assert (await it.run("'x' in globals()"))["value"] == "False"
+
+
+async def test_calls_with_sessions_that_all_die_first_are_refused_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run(*_: Any) -> None:
+        raise SessionOver
+
+    async with built(tmp_path) as it:
+        monkeypatch.setattr(PythonSession, "run", run)
+        with pytest.raises(LaunchRefused, match="5 python sessions died"):
+            await it.run("1")
+
+
+async def test_a_failed_start_is_told_and_tried_again_by_the_next_call(tmp_path: Path) -> None:
+    async with built(tmp_path) as it:
+        nowhere = Base(cwd="/", env={"PATH": "/nowhere"})
+        with pytest.raises(InterpreterFailed) as failed:
+            await it.run("1", base=nowhere)
+        assert failed.value.exit_code == 127
+        assert (await it.run("1"))["value"] == "1"
+
+
+async def test_a_folder_that_cannot_be_made_refuses_the_call(tmp_path: Path) -> None:
+    async with built(tmp_path) as it:
+        (it.home.sessions / "ci").write_text("in the way")
+        with pytest.raises(LaunchRefused):
+            await it.run("1")
+        (it.home.sessions / "ci").unlink()
+
+
+async def test_a_call_to_a_session_that_runs_one_unknown_to_us_waits_for_its_end(
+    tmp_path: Path,
+) -> None:
+    async with built(tmp_path) as it:
+        fifo = tmp_path / "fifo"
+        os.mkfifo(fifo)
+        task, spec = it.task(f"open({str(fifo)!r}).readline()")
+        job = await it.pythons.launch(task, spec)
+        it.nursery.start_soon(it.watch, task, job)
+        it.pythons = it.another()
+        waiting, its_spec = it.task("2")
+        with trio.move_on_after(0.2) as scope:
+            await it.pythons.launch(waiting, its_spec)
+        assert scope.cancelled_caught
+        async with trio.open_nursery() as nursery:
+
+            async def cancel() -> None:
+                while waiting.opening is None:
+                    await trio.lowlevel.checkpoint()
+                waiting.opening.cancel()
+
+            nursery.start_soon(cancel)
+            with pytest.raises(OpeningCancelled):
+                await it.pythons.launch(waiting, its_spec)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, lambda: fifo.write_text("\n"))
+            assert (await it.run("3"))["value"] == "3"
+
+
+async def test_a_start_goes_on_when_the_call_that_began_it_is_cancelled(tmp_path: Path) -> None:
+    async with built(tmp_path) as it:
+        task, spec = it.task("1")
+        async with trio.open_nursery() as nursery:
+
+            async def cancel() -> None:
+                while task.opening is None:
+                    await trio.lowlevel.checkpoint()
+                task.opening.cancel()
+
+            nursery.start_soon(cancel)
+            with pytest.raises(OpeningCancelled):
+                await it.pythons.launch(task, spec)
+        assert task.opening is None
+        assert task.directory.read_claim() is None
+        assert it.pythons.has("ci")
+        assert (await it.run("2"))["value"] == "2"
+
+
+async def test_a_reset_while_it_starts_has_it_closed_and_the_call_gets_another(
+    tmp_path: Path,
+) -> None:
+    async with built(tmp_path) as it:
+        records: list[dict[str, Any]] = []
+
+        async def call() -> None:
+            records.append(await it.run("import os; os.getpid()"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            while not it.pythons.has("ci"):
+                await trio.lowlevel.checkpoint()
+            await it.pythons.reset("ci")
+        (pids,) = [record["value"] for record in records]
+        assert (await it.run("import os; os.getpid()"))["value"] == pids
+        sockets = [name for name in os.listdir(it.home.keepers) if name.endswith(".sock")]
+        assert len(sockets) == 1
+
+
+async def test_a_caller_that_is_gone_leaves_nothing(tmp_path: Path) -> None:
+    async with built(tmp_path) as it:
+        await it.run("1", "anon-1")
+        await it.run("1", "ci")
+        assert it.pythons.strangers() == ["anon-1"]
+        await it.pythons.forget("anon-1")
+        await it.pythons.forget("anon-2")
+        assert os.listdir(it.home.sessions) == ["ci"]
+
+
+async def test_a_directory_that_is_gone_is_noted_for_the_reply(tmp_path: Path) -> None:
+    async with built(tmp_path) as it:
+        task, spec = it.task("1", base=Base(cwd="/nowhere/at/all", env=ENV))
+        record = await it.watch(task, await it.pythons.launch(task, spec))
+        assert (task.record.cwd, record["cwd"]) == ("/nowhere/at/all", "/")
+        task, spec = it.task("1", base=Base(cwd="/nowhere/at/all", env=ENV))
+        await it.watch(task, await it.pythons.launch(task, spec))
+        assert (task.record.cwd, task.record.status) == (None, Status.QUEUED)  # an old session
