@@ -95,9 +95,8 @@ def find_program(name: str, env: dict[str, str]) -> str:
 def be_first_out_of_memory(pid: int) -> None:
     """Have the kernel take `pid` before its keeper when memory runs out."""
     # It may have ended already, or run as somebody else; nothing hangs on the mark.
-    with contextlib.suppress(OSError):
-        with open(f"/proc/{pid}/oom_score_adj", "w") as file:
-            file.write(str(min(_own_oom_score() + OOM_SCORE, MAX_OOM_SCORE)))
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:
+        file.write(str(min(_own_oom_score() + OOM_SCORE, MAX_OOM_SCORE)))
 
 
 @functools.cache
