@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 
 import leaks
@@ -12,6 +13,13 @@ import pytest
 # A developer's settings that a user's machine does not have, and that change what is tested.
 for name in [name for name in os.environ if name == "PYTHONUNBUFFERED" or name[:7] == "ENGINE_"]:
     del os.environ[name]
+
+# A shell that runs the tests in the background has them ignore these, and so all that they start.
+for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(
+            number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        )
 
 leaks.adopt_orphans()
 

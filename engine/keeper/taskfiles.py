@@ -94,7 +94,8 @@ def open_reserved(dir_fd: int) -> int | None:
 
 def write_exit(fd: int, record: dict[str, Any]) -> None:
     """Overwrite a reserved `exit` with `record`, shortened until it fits."""
-    room = os.fstat(fd).st_size - len(_CLOSING_MARK)
+    # A job may have cut its own `exit`: then there is no reserve, and it is written all the same.
+    room = max(os.fstat(fd).st_size, EXIT_SIZE) - len(_CLOSING_MARK)
     while len(body := json.dumps(record).encode()) > room:
         record = _shortened(record)
     os.pwrite(fd, body + _CLOSING_MARK, 0)

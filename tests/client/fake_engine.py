@@ -122,6 +122,7 @@ class FakeEngine:
                 f"/proc/self/fd/{folder}/engine.sock",
                 process_request=self._check_token,
                 max_size=16 << 20,
+                close_timeout=0.2,  # who is killed says no goodbye, and waits for none
             )
         finally:
             os.close(folder)

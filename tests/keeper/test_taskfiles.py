@@ -80,6 +80,14 @@ def test_exit_is_full_sized_and_private_from_the_start_and_not_valid_yet(
     assert taskfiles.read_exit(dir_fd) is None
 
 
+def test_an_exit_that_its_job_has_cut_is_written_all_the_same(dir_fd: int) -> None:
+    fd = taskfiles.reserve_exit(dir_fd)
+    os.truncate(fd, 7)
+    taskfiles.write_exit(fd, record(exitCode=9))
+    os.close(fd)
+    assert taskfiles.read_exit(dir_fd) == record(exitCode=9)
+
+
 def test_exit_is_never_reserved_twice(dir_fd: int) -> None:
     os.close(taskfiles.reserve_exit(dir_fd))
     with pytest.raises(FileExistsError):

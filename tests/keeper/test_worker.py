@@ -22,11 +22,16 @@ def found_pythons() -> list[str]:
         versions = Path.home() / ".pyenv" / "versions"
         kept = sorted(versions.glob(f"3.{minor}.*/bin/python3")) if versions.is_dir() else []
         for candidate in [*map(str, kept), program][:1]:
-            if candidate:
+            if candidate and is_runnable(candidate):
                 places[candidate] = (3, minor)
     by_version = {version: place for place, version in places.items()}
     chosen = {min(by_version), sys.version_info[:2], max(by_version)}
     return [by_version[version] for version in sorted(chosen)]
+
+
+def is_runnable(python: str) -> bool:
+    """Whether it starts: a version manager may have put something of that name in its place."""
+    return subprocess.run([python, "-c", "pass"], capture_output=True, check=False).returncode == 0
 
 
 def version_of(python: str) -> str:
