@@ -62,6 +62,8 @@ HOME_TAKEN: Final = 3  # exit code: another engine has this home
 REFUSED: Final = 1  # exit code: it cannot start here
 BAD_SETTING: Final = 2  # exit code
 MIN_DESCRIPTORS: Final = 256  # of engine and keeper each: under it they would fail in mid-work
+# A thread that cuts a flood into lines gives way after this long: calls are answered meanwhile.
+SWITCH_SECS: Final = 0.0005
 CANCEL_GRACE_SECS: Final = 5.0  # for the jobs when the engine is told to end them too
 
 log = structlog.get_logger()
@@ -98,6 +100,7 @@ def run(
         check_listen(wanted)
         configure_logging(wanted.log_format)
         collect_garbage_less()
+        sys.setswitchinterval(SWITCH_SECS)
         trio.run(serve, place, wanted, umask, notify_fd)
         os.close(lock_fd)
     except CannotStart as exc:

@@ -143,7 +143,7 @@ def as_text(name: str) -> str:
 
 def signal_name(number: int) -> str:
     """`SIGKILL` for 9; a real-time signal by its distance from the first, as kill -l has it."""
-    if signal.SIGRTMIN < number < signal.SIGRTMAX:
+    if signal.SIGRTMIN < number <= signal.SIGRTMAX:
         return f"SIGRTMIN+{number - signal.SIGRTMIN}"
     try:
         return signal.Signals(number).name

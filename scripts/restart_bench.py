@@ -97,7 +97,7 @@ def run_real(home: Path, finished: int, running: int) -> None:
 
 def synthesise(home: Home, count: int) -> None:
     """Add `count` finished tasks, as an engine would have left them."""
-    with closing(Index(home.index, lambda: None)) as index:
+    with closing(Index(home.index, lambda _done: None)) as index:
         trio.run(_put_all, index, home, count)
 
 

@@ -31,12 +31,18 @@ def _version(app: App) -> int:
 @click.argument("name", metavar="[VERB]", required=False)
 @click.pass_context
 def help_verb(ctx: click.Context, /, name: str | None) -> None:
-    group, parent = ctx.find_root().command, ctx.find_root()
+    verb(_help, ctx, parent=ctx.find_root(), name=name)
+
+
+def _help(app: App, *, parent: click.Context, name: str | None) -> int:
+    group = parent.command
     assert isinstance(group, click.Group)
     if name is None:
-        click.echo(parent.get_help())
-        return
+        app.console.line(parent.get_help())
+        return exits.DONE
     command = group.get_command(parent, name)
     if command is None:
         raise click.UsageError(f"there is no verb {name}: see engine help")
-    click.echo(command.get_help(click.Context(command, info_name=command.name, parent=parent)))
+    context = click.Context(command, info_name=command.name, parent=parent)
+    app.console.line(command.get_help(context))
+    return exits.DONE

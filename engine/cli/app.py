@@ -57,7 +57,10 @@ class App:
 
     @property
     def url(self) -> str | None:
-        return self.options.get("url") or self.environ.get("ENGINE_URL")
+        given: str | None = self.options.get("url") or self.environ.get("ENGINE_URL")
+        if given and not is_text(given):
+            raise click.UsageError("--url is not UTF-8")
+        return given
 
     @property
     def patience(self) -> float:

@@ -136,6 +136,12 @@ def _call(app: App, *, method: str, params: str) -> int:
         raise click.UsageError(f"that is no JSON: {exc}") from exc
     if not isinstance(given, dict):
         raise click.UsageError("params are a JSON object: they go by name")
+    try:
+        to_json(given).encode()
+    except UnicodeEncodeError as exc:
+        raise click.UsageError("that is no JSON: half of a surrogate pair") from exc
+    except (ValueError, RecursionError) as exc:
+        raise click.UsageError(f"that is no JSON: {exc}") from exc
     given.setdefault("as", app.caller)
     budget = _budget(given)
     app.console.line(
@@ -151,5 +157,5 @@ def _budget(given: dict[str, Any]) -> float:
     for name in names:
         value = given.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool):
-            longest = max(longest, min(float(value), 300.0))
+            longest = max(longest, float(min(value, 300.0)))
     return longest

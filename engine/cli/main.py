@@ -6,6 +6,7 @@ Verbs are imported when they are called: a script calls `engine` hundreds of tim
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -44,7 +45,44 @@ VERBS: Final = {
 ALIASES: Final = {"ps": "tasks", "kill": "cancel"}
 
 
-class LazyGroup(click.Group):
+class Seconds(click.FloatRange):
+    """A span of time: a number that is finite."""
+
+    name = "seconds"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+    def _describe_range(self) -> str:
+        return ""
+
+
+def _show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """`--help`, written as everything else is, so that a failure to write is told."""
+    if value and not ctx.resilient_parsing:
+        app = ctx.find_root().obj
+        assert isinstance(app, App)
+        app.as_job = ctx.command.name in AS_JOB
+        app.console.line(ctx.get_help())
+        ctx.exit()
+
+
+class Helped(click.Command):
+    """A command whose `--help` is ours."""
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.callback = _show_help
+        return option
+
+
+class LazyGroup(Helped, click.Group):
     """A group whose commands are imported when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -90,7 +128,7 @@ def common_options() -> list[click.Parameter]:
         value("--as", "as_", metavar="NAME", about="Who asks (ENGINE_CALLER)."),
         value(
             "--reconnect",
-            kind=click.FloatRange(min=0),
+            kind=Seconds(min=0),
             metavar="S",
             about="How long to try again after a lost connection (60).",
         ),
@@ -107,7 +145,7 @@ def common_options() -> list[click.Parameter]:
     ]
 
 
-class Verb(click.Command):
+class Verb(Helped):
     """A command that also takes the common options."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -171,8 +209,26 @@ def _console(options: dict[str, Any], environ: dict[str, str]) -> Console:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
+    open_standard_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
     sys.exit(run(given, dict(os.environ)))
+
+
+def open_standard_streams() -> None:
+    """Point 0, 1 and 2 at nothing where they are closed.
+
+    Else the next file or socket that is opened has that number, and is taken for the stream.
+    """
+    for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(fd)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != fd:  # not the lowest that is free: a thread was quicker
+                os.dup2(opened, fd)
+                os.close(opened)
+            os.set_inheritable(fd, True)
+            setattr(sys, name, open(fd, mode, closefd=False))  # noqa: SIM115
 
 
 def run(given: list[str], environ: dict[str, str]) -> int:
@@ -219,7 +275,7 @@ def _guess_verb(given: list[str]) -> bool:
 
 
 def _usage_text(exc: click.UsageError) -> str:
-    text = exc.format_message().rstrip(".")
+    text = " ".join(exc.format_message().split()).rstrip(".")
     text = text[:1].lower() + text[1:] if text[1:2].islower() else text
     known = exc.ctx.command_path if exc.ctx is not None else None
     return f"{text} (see: {known} --help)" if known and "engine " not in text else text
@@ -257,6 +313,8 @@ def report_error(app: App, exc: ClientError) -> int:
         code = exits.NOT_ALLOWED if unreadable else exits.NOT_REACHABLE
         if isinstance(exc, errors.AmbiguousHandle | errors.CannotWrite):
             code = exits.REFUSED
+        if isinstance(exc, errors.Unsendable):
+            code = exits.USAGE
     return exits.OURS if app.as_job else code
 
 

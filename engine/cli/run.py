@@ -8,9 +8,10 @@ from typing import Any, Final
 import click
 
 from engine.cli.app import App, is_text, read_stdin
-from engine.cli.main import Verb, verb
+from engine.cli.main import Seconds, Verb, verb
 from engine.cli.replylogs import ReplyLogs, log_options
 
+TEXT_BYTES: Final = 1 << 20  # the most that the engine takes of a command or code
 UNKEPT: Final = "--on-disconnect cancel and --detach exclude each other"
 
 
@@ -19,7 +20,9 @@ def job_options(function: Any) -> Any:
     options = (
         click.option("-d", "--detach", is_flag=True, help="Print the id and leave it running."),
         click.option("--keep", is_flag=True, help="Ctrl-C leaves the job running."),
-        click.option("--deadline", type=float, metavar="S", help="End the job after S seconds."),
+        click.option(
+            "--deadline", type=Seconds(), metavar="S", help="End the job after S seconds."
+        ),
         click.option("--cwd", metavar="DIR", help="Where it runs (here)."),
         click.option("-e", "--env", multiple=True, metavar="K=V", help="One variable more."),
         click.option(
@@ -55,7 +58,7 @@ def run_verb(ctx: click.Context, /, text: tuple[str, ...], session: bool, **opti
         raise click.UsageError(f"engine run takes one TEXT, not {len(text)}; {hint}")
     if text[0] == "-" and options["stdin"] == "-":
         raise click.UsageError("TEXT and --stdin cannot both be read from stdin")
-    command = read_stdin("TEXT") if text[0] == "-" else _text(text[0], "TEXT")
+    command = _source(text[0], "TEXT")
     verb(_start, ctx, method="bash", what={"command": command, "session": session}, **options)
 
 
@@ -86,8 +89,7 @@ def exec_verb(ctx: click.Context, /, argv: tuple[str, ...], **options: Any) -> N
 def py_verb(ctx: click.Context, /, code: str, **options: Any) -> None:
     if code == "-" and options["stdin"] == "-":
         raise click.UsageError("CODE and --stdin cannot both be read from stdin")
-    text = read_stdin("CODE") if code == "-" else _text(code, "CODE")
-    verb(_start, ctx, method="execute", what={"code": text}, **options)
+    verb(_start, ctx, method="execute", what={"code": _source(code, "CODE")}, **options)
 
 
 def _start(app: App, *, method: str, what: dict[str, Any], **options: Any) -> int:
@@ -104,7 +106,7 @@ def params_of(app: App, what: dict[str, Any], options: dict[str, Any]) -> dict[s
     return {
         **what,
         "as": app.caller,
-        "key": options["key"] or "cli-" + os.urandom(16).hex(),
+        "key": _key(options["key"]) or "cli-" + os.urandom(16).hex(),
         "deadline_secs": options["deadline"],
         "cwd": _directory(app, options["cwd"]),
         "env": _variables(options["env"]) or None,
@@ -139,26 +141,24 @@ def _variables(pairs: tuple[str, ...]) -> dict[str, str]:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise click.UsageError(f"-e {pair!r} is not of the form NAME=VALUE")
-        env[name] = _text(value, f"-e {name}")
+        env[_text(name, "-e")] = _text(value, f"-e {name}")
     return env
+
+
+def _key(given: str | None) -> str | None:
+    return None if given is None else _text(given, "--key")
+
+
+def _source(given: str, what: str) -> str:
+    """The command or code that was given, or for `-` our stdin; not more than the engine takes."""
+    text = read_stdin(what) if given == "-" else _text(given, what)
+    size = len(text.encode())
+    if size > TEXT_BYTES:
+        raise click.UsageError(f"{what} has {size} bytes; the engine takes {TEXT_BYTES}")
+    return text
 
 
 def _text(text: str, what: str) -> str:
     if not is_text(text):
         raise click.UsageError(f"{what} is not UTF-8")
     return text
-
-
-def inline_output(record: dict[str, Any]) -> dict[str, bytes] | None:
-    """The output in a final reply, by stream, where it is surely byte for byte what was written.
-
-    A reply shows text: bad bytes replaced (by U+FFFD), escape sequences and rewritten lines left
-    out, long output cut. All but the first make it shorter, so what has the right length and no
-    U+FFFD is exact.
-    """
-    names = ("stdout", "stderr") if "stdout" in record else ("output",)
-    texts = {name: record.get(name) or "" for name in names}
-    if any("\ufffd" in text for text in texts.values()):
-        return None
-    exact = {name: text.encode() for name, text in texts.items()}
-    return exact if sum(map(len, exact.values())) == record["outputBytes"] else None

@@ -9,14 +9,12 @@ from engine.cli import exits, units, words
 from engine.cli.app import App
 from engine.cli.follow import HOLD, Follower, Writer
 from engine.cli.replylogs import ReplyLogs
-from engine.cli.run import inline_output
 from engine.cli.signals import Signals
 from engine.client.blocking import Ticket
 from engine.client.errors import Refused
 from engine.client.wire import to_json
 
-SHORT: Final = 0.25  # seconds: a call that ends within it comes in one answer, output and all
-INLINE_BYTES: Final = 65_536  # output that this one answer may carry
+SHORT: Final = 0.25  # seconds: a call that ends within it comes in one answer
 QUIET: Final = 5.0  # seconds without output until the status line comes
 PATIENT: Final = 1.0  # seconds in the queue until it is worth a line
 LONG: Final = 20.0  # seconds after which the way out is named
@@ -55,6 +53,7 @@ class Runner:
         self._row: Ticket | None = None
         self._cancel: Ticket | None = None
         self._wants_cancel = False
+        self._is_cancelled = False  # whether the engine has answered so
         self._leaving: int | None = None  # exit code, once the handle is known
         self._signalled: int | None = None
         self._queued: tuple[float, str] | None = None  # when to say so, and what
@@ -88,7 +87,7 @@ class Runner:
         budget = HOLD if self._stays else SHORT
         params = {**self._params, "timeout_secs": budget}
         if not self._app.json:
-            params["max_output_bytes"] = INLINE_BYTES
+            params["max_output_bytes"] = 0  # a reply shows text; the bytes are read as such
         self._start = self._client.submit(self._method, params, budget=budget)
         while not (self._follower.is_done and self._cancel is None):
             self._look_at_signals()
@@ -124,6 +123,7 @@ class Runner:
             return
         if ticket is self._cancel:
             self._cancel = None
+            self._is_cancelled = True
             if error is None:
                 self._signalled = len(result.get("signalled") or ())
             return
@@ -161,12 +161,7 @@ class Runner:
         task_id = record.get("taskId")
         if self._app.json or follower.task_id or not task_id or not record.get("outputBytes"):
             return
-        exact = inline_output(record)
-        if exact is None:
-            follower.read(task_id, self._streams)
-            return
-        for stream, data in exact.items():
-            follower.writer.write(stream, data, final=True)
+        follower.read(task_id, self._streams)
 
     def _reached(self, task_id: str, *, waits: bool) -> None:
         self._queued = None
@@ -218,21 +213,40 @@ class Runner:
             elif number == signal.SIGINT and self._options["keep"]:
                 self._leave(exits.INTERRUPTED)
             elif self._wants_cancel:
-                raise Left(exits.INTERRUPTED)
+                self._leave_uncancelled()
             else:
                 self._begin_cancel(number)
 
     def _leave(self, code: int) -> None:
         if not self._handle:  # it will be in a moment; a person must learn the id
+            if self._leaving is not None:  # asked for twice
+                self._app.console.say("the job may run on", always=True)
+                raise Left(code)
             self._leaving = code
             self._ask_handle()
             return
-        name = next(iter(self._handle.values()))
+        name = self._name
         self._app.console.say(f"{name} runs on; engine wait {name}", always=True)
         raise Left(code)
 
+    def _leave_uncancelled(self) -> None:
+        """Leave although the cancel has not been answered; say so where it may not have arrived."""
+        under_way = self._cancel is not None and self._client.place is not None
+        if not (self._is_cancelled or under_way):
+            self._app.console.say(f"{self._name} may run on: it was not cancelled", always=True)
+        raise Left(exits.INTERRUPTED)
+
+    @property
+    def _name(self) -> str:
+        return next(iter(self._handle.values()), "the job")
+
     def _begin_cancel(self, number: int) -> None:
         self._wants_cancel = True
+        if self._client.place is None:
+            self._app.console.say(
+                f"the engine is not reachable; {self._name} runs on unless it is cancelled when "
+                "the connection is back (Ctrl-C again leaves)"
+            )
         if self._handle:
             self._send_cancel()
         elif self._start is not None:
@@ -241,10 +255,11 @@ class Runner:
     def _send_cancel(self) -> None:
         if self._follower.record is not None:
             return
-        name = next(iter(self._handle.values()))
-        self._app.console.say(
-            f"cancelling {name} (Ctrl-C again leaves; it is cancelled all the same)"
-        )
+        self._told.add("cancel")
+        if self._client.place is not None:
+            self._app.console.say(
+                f"cancelling {self._name} (Ctrl-C again leaves; it is cancelled all the same)"
+            )
         asked = {"as": self._app.caller, **self._handle}
         self._cancel = self._client.submit("cancel", asked, budget=HOLD)
 
@@ -254,7 +269,6 @@ class Runner:
         if self._leaving is not None:
             self._leave(self._leaving)
         if self._wants_cancel and self._cancel is None and "cancel" not in self._told:
-            self._told.add("cancel")
             self._send_cancel()
 
     def _ask_handle(self) -> None:

@@ -9,7 +9,7 @@ import click
 
 from engine.cli import exits
 from engine.cli.app import App
-from engine.cli.main import Verb, verb
+from engine.cli.main import Seconds, Verb, verb
 from engine.cli.replylogs import ReplyLogs, log_options
 
 HOLD: Final = 20.0  # seconds that the engine holds a wait
@@ -25,7 +25,7 @@ REDRAW: Final = 0.25  # seconds at least from one drawing to the next
     "succeeded, else 1. ID: a task or kickoff, on a terminal also a unique prefix, or @last.",
 )
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Give up: exit 75.")
+@click.option("--timeout", type=Seconds(min=0), metavar="S", help="Give up: exit 75.")
 @log_options
 @click.pass_context
 def wait_verb(

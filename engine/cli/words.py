@@ -12,6 +12,7 @@ Row = dict[str, Any]
 
 def refusal(exc: errors.Refused, subject: str = "") -> str:
     """One line for an error reply, about `subject`, the handle that was asked for."""
+    typed = bool(subject)  # on the command line, and no params of a call
     subject = str(exc.data.get("id") or subject)
     if exc.code == errors.UNKNOWN_HANDLE and subject:
         return f"no such task {subject}"
@@ -20,7 +21,8 @@ def refusal(exc: errors.Refused, subject: str = "") -> str:
         facts = " ".join(w for w in (ended, str(exc.data.get("status") or "")) if w)
         return f"{subject} is expired (ended {facts}); its output was dropped"
     if exc.code == errors.FORBIDDEN and subject:
-        return f"{subject}: {exc}"
+        text = str(exc).replace("with force: true", "with --force") if typed else str(exc)
+        return text if subject[1:] in text else f"{subject}: {text}"
     return str(exc)
 
 

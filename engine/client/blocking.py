@@ -24,6 +24,8 @@ from engine.client.places import Place
 from engine.client.schedule import PATIENCE, Schedule
 from engine.client.wire import Answer, Params, decode_answer, encode_call
 
+AT_ONCE: Final = 2.0  # seconds after a call was sent; a loss by then may be the call's doing
+LOSSES: Final = 3  # of this kind, in a row, and the call is not sent again
 REPLY_WAIT: Final = 30.0  # seconds past a call's own budget; then the connection counts as lost
 
 
@@ -64,6 +66,8 @@ class Client:
         self._schedule: Schedule | None = None
         self._last_id = 0
         self._open: dict[int, tuple[Ticket, float]] = {}  # with the moment when it is overdue
+        self._sent_at = 0.0  # when the last call was sent
+        self._losses: dict[int, int] = {}  # in a row, right after the call was sent; by ticket
         self._answers: deque[tuple[Ticket, Answer]] = deque()
 
     @property
@@ -96,12 +100,16 @@ class Client:
     def submit(
         self, method: str, params: Params, *, budget: float = 0.0, resend: bool = True
     ) -> Ticket:
-        """Send a call, or put it by for the next connection, and return its ticket."""
+        """Send a call, or put it by for the next connection, and return its ticket.
+
+        Raises `Unsendable` at once.
+        """
         self._last_id += 1
         ticket = Ticket(self._last_id, method, params, budget, resend)
+        text = encode_call(ticket.id, method, params)
         self._open[ticket.id] = (ticket, time.monotonic() + budget + REPLY_WAIT)
         if self._link is not None:
-            self._send(ticket)
+            self._send(text)
         return ticket
 
     def call(self, method: str, params: Params, *, budget: float = 0.0, resend: bool = True) -> Any:
@@ -129,7 +137,7 @@ class Client:
         """The next answer to any ticket; None at `until` (monotonic) or when a signal came.
 
         Raises `NotReachable` when the patience after a loss is spent, `ConnectionLost` for a call
-        that was in flight and must not be sent twice.
+        that was in flight and must not be sent twice, or after which it was lost again and again.
         """
         while not self._answers:
             if self._link is None:
@@ -165,18 +173,22 @@ class Client:
                 return
         raise ConnectionLost("no answer")
 
-    def _send(self, ticket: Ticket) -> None:
+    def _send(self, text: str) -> None:
         assert self._link is not None
         try:
-            self._link.send(encode_call(ticket.id, ticket.method, ticket.params))
+            self._link.send(text)
         except ConnectionLost:
+            self._sent_at = time.monotonic()
             self._lose()
+        self._sent_at = time.monotonic()
 
     def _take(self, answer: Answer) -> None:
+        self._losses.clear()
         ticket, _ = self._open.get(answer.id, (None, 0.0))
         if ticket is None:
             return  # the late answer to a call that was sent again
         if answer.error is not None and answer.error.code == SHUTTING_DOWN and ticket.resend:
+            self._sent_at = 0.0  # the call is not what ended this
             self._lose()  # its successor will answer
             return
         del self._open[answer.id]
@@ -190,9 +202,22 @@ class Client:
             raise ConnectionLost(
                 f"connection lost before {once[0].method} was answered: it may have been done"
             )
+        self._count_loss()
         if self._schedule is None:
             self._schedule = Schedule(time.monotonic(), self._patience)
             self._tell_lost()
+
+    def _count_loss(self) -> None:
+        """Note which calls may have ended the connection. Raises where one did so too often."""
+        if time.monotonic() - self._sent_at > AT_ONCE:
+            self._losses.clear()
+            return
+        for ticket, _ in self._open.values():
+            self._losses[ticket.id] = self._losses.get(ticket.id, 0) + 1
+            if self._losses[ticket.id] >= LOSSES:
+                raise ConnectionLost(
+                    f"connection lost {LOSSES} times right after {ticket.method} was sent: gave up"
+                )
 
     def _try_again(self, until: float | None) -> bool:
         """Wait for the next attempt and make it; False at `until` or when a signal came."""
@@ -221,5 +246,5 @@ class Client:
         for ticket, _ in list(self._open.values()):
             self._open[ticket.id] = (ticket, time.monotonic() + ticket.budget + REPLY_WAIT)
             if self._link is not None:
-                self._send(ticket)
+                self._send(encode_call(ticket.id, ticket.method, ticket.params))
         return True

@@ -69,6 +69,12 @@ class CannotStart(ClientError):
         super().__init__("\n".join(lines))
 
 
+class Unsendable(ClientError):
+    """A call that no engine would take: it is no JSON, or more than one message holds."""
+
+    kind = "unsendable"
+
+
 class Refused(ClientError):
     """The engine's error reply to a call: PROTOCOL's code, kind, message and data."""
 

@@ -12,13 +12,20 @@ import time
 from collections import deque
 from typing import Final, Protocol
 
-from engine.client.errors import ConnectionLost, NotReachable, ProtocolFailure, TokenRefused
+from engine.client.errors import (
+    ConnectionLost,
+    NotReachable,
+    ProtocolFailure,
+    TokenRefused,
+    Unsendable,
+)
 from engine.client.framing import Closed, Framing, Message, Opened, Rejected
 from engine.client.places import FACTS, Place, is_alive, tilde
 
 HANDSHAKE_WAIT: Final = 10.0  # seconds; the engine's front door gives up after the same time
 SEND_WAIT: Final = 30.0  # seconds in which the engine takes none of what we send
 CHUNK: Final = 1 << 18  # bytes a read
+TOO_BIG: Final = 1009  # close code: RFC 6455, 7.4.1
 MAX_SOCKET_PATH: Final = 107  # bytes that fit in sockaddr_un
 
 
@@ -106,7 +113,8 @@ class Link:
     def receive(self, until: float | None) -> str | None:
         """The next message; None at the deadline or when `wake` said so (it is drained then).
 
-        Raises `ConnectionLost` when the connection has ended.
+        Raises `ConnectionLost` when the connection has ended, `Unsendable` where that is because of
+        the length of what we sent.
         """
         while not self._texts:
             if self._ended is not None:
@@ -134,6 +142,8 @@ class Link:
                 self._texts.append(event.text)
             elif isinstance(event, Closed):
                 self._ended = event.reason or "connection lost"
+                if event.code == TOO_BIG:
+                    raise Unsendable("the call is longer than the engine takes")
             else:
                 early.append(event)
         if not data:

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 from engine.client.errors import NotReachable, TokenUnreadable
 
 FACTS: Final = "engine.json"
+WAY_OUT: Final = "remove it to have new ones made"  # tokens: engine serve makes them
 HUMAN_TOKEN: Final = "human.token"
 Role = Literal["agent", "observer", "human"]
 MAX_TOKEN_FILE: Final = 4096  # bytes; a token has 43 characters
@@ -59,10 +60,11 @@ def read_facts(home: str) -> dict[str, Any]:
             f"no engine at home in {tilde(home)} (no {FACTS}). engine serve", absent=True
         ) from None
     except (OSError, ValueError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else "it is damaged"
+        damaged = f"it is damaged; {WAY_OUT}"
+        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else damaged
         raise NotReachable(f"{tilde(path)} cannot be read: {reason}") from exc
     if not isinstance(facts, dict):
-        raise NotReachable(f"{tilde(path)} cannot be read: it is damaged")
+        raise NotReachable(f"{tilde(path)} cannot be read: it is damaged; {WAY_OUT}")
     return facts
 
 
@@ -116,7 +118,7 @@ def _find_token(home: str, facts: dict[str, Any], token_file: str | None, role: 
     tokens = facts.get("tokens")
     token = tokens.get(role) if isinstance(tokens, dict) else None
     if not isinstance(token, str) or not token.isascii() or not token:
-        raise NotReachable(f"{tilde(os.path.join(home, FACTS))} holds no token")
+        raise NotReachable(f"{tilde(os.path.join(home, FACTS))} holds no token; {WAY_OUT}")
     return token
 
 
@@ -133,6 +135,10 @@ def parse_url(url: str) -> tuple[tuple[str, int], str]:
         raise NotReachable(f"{url} is not of the form ws://HOST:PORT/rpc")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     header = host if port is None else f"{host}:{port}"
+    try:
+        header.encode("idna")
+    except UnicodeError as exc:
+        raise NotReachable(f"{url} is no URL: its host is no name") from exc
     return (parts.hostname, port or DEFAULT_PORT), header
 
 

@@ -26,9 +26,12 @@ def start_engine(home: str, environ: dict[str, str]) -> bool:
     """
     import subprocess  # only here: 6 ms that most calls need not pay
 
-    os.makedirs(home, mode=0o700, exist_ok=True)
     log = os.path.join(home, LOG)
-    start_of_log = os.path.getsize(log) if os.path.exists(log) else 0
+    try:
+        os.makedirs(home, mode=0o700, exist_ok=True)
+        start_of_log = os.path.getsize(log) if os.path.exists(log) else 0
+    except OSError as exc:
+        raise CannotStart(f"no engine could be started in {tilde(home)}: {exc.strerror}") from exc
     ready, notify = os.pipe()
     arguments = ["--home", home, "--notify-fd", str(notify)]
     try:

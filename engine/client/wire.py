@@ -7,11 +7,12 @@ for importing a faster one than for decoding a page.
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from engine.client.errors import ProtocolFailure, Refused
+from engine.client.errors import ProtocolFailure, Refused, Unsendable
 
 Params = dict[str, Any]
+MAX_CALL: Final = 16 << 20  # bytes; the engine ends a connection that sends a longer message
 
 
 class Answer(NamedTuple):
@@ -23,9 +24,21 @@ class Answer(NamedTuple):
 
 
 def encode_call(call_id: int, method: str, params: Params) -> str:
-    """The text of one request. Params that are None are left out, as the wire treats them alike."""
+    """The text of one request. Params that are None are left out, as the wire treats them alike.
+
+    Raises `Unsendable` for what is not Unicode, no finite number or too long.
+    """
     given = {name: value for name, value in params.items() if value is not None}
-    return to_json({"jsonrpc": "2.0", "id": call_id, "method": method, "params": given})
+    try:
+        text = to_json({"jsonrpc": "2.0", "id": call_id, "method": method, "params": given})
+        size = len(text.encode())
+    except UnicodeEncodeError as exc:
+        raise Unsendable("a word of the call is not UTF-8") from exc
+    except (ValueError, RecursionError) as exc:
+        raise Unsendable(f"the call cannot be sent: {exc}") from exc
+    if size > MAX_CALL:
+        raise Unsendable(f"the call has {size} bytes; the engine takes {MAX_CALL}")
+    return text
 
 
 def to_json(value: Any) -> str:

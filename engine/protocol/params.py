@@ -118,6 +118,8 @@ class StartParams(Params, frozen=True, kw_only=True):
         cap(self, "deadline_secs", DEADLINE_MAX_SECS)
         if self.cwd is not None:
             check_directory("$.cwd", self.cwd)
+        if self.env is not None and not self.env:
+            force_setattr(self, "env", None)  # no variable, whichever way it is said
         if self.env is not None:
             check_env("$.env", self.env)
         if self.key is not None:

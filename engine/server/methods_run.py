@@ -66,7 +66,8 @@ class RunMethods:
 
     def _on_finished(self, request: Request, task: Task, caller: str, written: bool) -> None:
         """A call that was to end with its connection has its reply, or never will."""
-        if not written and not task.is_ended:
+        # A repeat of it, under its key, may be waiting and may have asked to keep it.
+        if not written and not task.is_ended and not task.inline_calls:
             self._services.bind(request.connection, task, caller)
 
     async def _reply(

@@ -40,6 +40,7 @@ INSERT OR IGNORE INTO fact VALUES ('schema', 1), ('seq', 0), ('ord', 0);
 _CHECKED: Final = ("task", "fact", "pump", "tally", "volume", "thinned")  # but not a million lines
 MOST_LINES: Final = 1_000_000  # of the journal; see `lines.thin_out`
 BATCH_BYTES: Final = 4 << 20  # of outputs read for one transaction, or somewhat more
+BATCH_LINES: Final = 10_000  # likewise stored
 MOST_NOTES: Final = 1_000  # lines of no output that wait for a store in trouble; more are counted
 READERS: Final = 2  # long searches at a time; each has a connection and a thread
 LINGER_SECS: Final = 0.05  # a short call's start and end become one write; see `is_watched`
@@ -257,7 +258,7 @@ class Index:
         self, connection: sqlite3.Connection, items: list[_Item], done: Committed
     ) -> None:
         rows: list[_Row] = []
-        read_bytes = 0
+        read_bytes = stored = 0
         for item in items:
             if isinstance(item, TaskRecord | _Forgotten):
                 done.seq += 1
@@ -267,11 +268,11 @@ class Index:
             elif isinstance(item, _Notes):
                 done.seq = lines.insert(connection, done.seq, item.lines)
                 _count(done, item.lines)
-            elif read_bytes >= BATCH_BYTES:
+            elif read_bytes >= BATCH_BYTES or stored >= BATCH_LINES:
                 done.postponed.append(item)
             else:
                 piece = item.read()
-                read_bytes += piece.read_bytes
+                read_bytes, stored = read_bytes + piece.read_bytes, stored + len(piece.lines)
                 done.seq = lines.insert_piece(connection, done.seq, piece)
                 _count(done, piece.lines)
                 done.pieces.append((item, piece))
@@ -299,7 +300,7 @@ class Index:
         return int(row[0]) if row else 0
 
     def output_bytes(self) -> int:
-        """Bytes of output of all tasks, as of the last change of each."""
+        """Bytes of output that are kept of all tasks, as of the last change of each."""
         (total,) = self._reads.execute("SELECT total(output_bytes) FROM task").fetchone()
         return int(total)
 
@@ -368,7 +369,7 @@ def _row(item: TaskRecord | _Forgotten, seq: int) -> _Row:
     if not isinstance(item, TaskRecord):
         return (item.id, item.order, item.caller, FORGOTTEN, True, seq, 0, None)
     facts = (item.id, item.order, item.caller, item.status.value, Status(item.status).is_final)
-    return (*facts, seq, item.output_bytes, msgspec.json.encode(item))
+    return (*facts, seq, item.output_bytes - item.dropped_bytes, msgspec.json.encode(item))
 
 
 def _count(done: Committed, new: list[lines.NewLine]) -> None:

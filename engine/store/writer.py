@@ -156,7 +156,7 @@ class BatchWriter(Generic[Item]):
         self._writing, self.pending = self.pending, {}
         try:
             result = await trio.to_thread.run_sync(self._commit, list(self._writing.values()))
-        except sqlite3.Error as exc:
+        except (sqlite3.Error, RuntimeError) as exc:  # RuntimeError: no thread is to be had now
             self._put_back(str(exc))
             return False
         except trio.Cancelled:

@@ -132,3 +132,29 @@ def test_a_call_that_was_refused_uses_no_key(caller: Caller) -> None:
     caller.refuse("bash", command="", key="K")
 
     assert caller.bash("echo 1", key="K")["output"] == "1\n"
+
+
+def test_a_repeat_that_ends_with_its_connection_leaves_the_call_that_waits_alone(
+    engine: Engine, client: Client, caller: Caller, gate: Gate
+) -> None:
+    command = f"{gate.wait}; echo shared"
+    first = caller.send("bash", command=command, key="K")
+    caller.running_row()
+    with engine.connect() as other:
+        caller.on(other).send("bash", command=command, key="K", on_disconnect="cancel")
+        for _ in range(10):  # by the end of these the call before them waits
+            other.call("engine_info")
+        other.drop()
+    for _ in range(10):  # and by the end of these its end is known
+        client.call("engine_info")
+
+    gate.open()
+    result = first.result()
+
+    assert (result["status"], result["output"]) == ("succeeded", "shared\n")
+
+
+def test_an_empty_environment_is_none(caller: Caller) -> None:
+    first = caller.bash("true", key="K")
+
+    assert caller.bash("true", key="K", env={})["taskId"] == first["taskId"]

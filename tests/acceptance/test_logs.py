@@ -216,6 +216,7 @@ def test_marks_and_read_positions_outlive_the_engine(tmp_path: Path) -> None:
             page = two.call("read_logs", logScope="all")
             assert "ERROR early" in texts(page, member="lines")
             one.bash("echo ERROR late")
+            one.bash("true", key="K")  # a key is on disk with its reply, and all before it
         engine.kill()
         engine.start()
         with engine.connect() as client:

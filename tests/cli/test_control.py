@@ -40,7 +40,7 @@ def test_each_of_several_is_cancelled_also_after_one_that_is_not_there(fake: Fak
 def test_another_callers_task_takes_force(fake: FakeEngine) -> None:
     task = begin(fake, "sleep 60", "--as", "anna")
     done = engine(fake.home, "cancel", task, "--as", "ci")
-    assert done == (77, b"", "engine: t8f3000: a task of anna\n")
+    assert done == (77, b"", "engine: t8f3000 is anna's; cancel it with --force\n")
     assert engine(fake.home, "cancel", task, "--as", "ci", "--force").code == 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from cli.program import engine, environment
 from client.fake_engine import FakeEngine
 
+NO_TEXT = os.fsdecode(b"\xff")  # as the system hands over a word that is not UTF-8
 VERBS = [
     *("run", "exec", "wait", "tasks", "show", "output", "cancel", "forget", "reset"),
     *("status", "serve", "stop", "call", "version", "help"),
@@ -43,6 +45,19 @@ def test_options_of_all_verbs_stand_before_or_after_the_verb(fake: FakeEngine) -
         (["tasks", "--as", "Not A Name"], 2),
         (["tasks", "--no-such"], 2),
         (["reset", "perl"], 2),
+        (["reset"], 2),
+        (["wait", "t8f3kr9", "--timeout", "nan"], 125),
+        (["wait", "t8f3kr9", "--timeout", "inf"], 125),
+        (["tasks", "--reconnect", "nan"], 2),
+        (["run", "--deadline", "nan", "true"], 125),
+        (["run", "--deadline", "inf", "true"], 125),
+        (["run", "--key", NO_TEXT, "true"], 125),
+        (["run", "-e", NO_TEXT + "=1", "true"], 125),
+        (["run", "--url", "ws://" + NO_TEXT, "true"], 125),
+        (["tasks", "--url", "ws://" + NO_TEXT], 2),
+        (["call", "bash", '{"command":"true","timeout_secs":NaN}'], 2),
+        (["call", "bash", '{"command":"true","timeout_secs":1e400}'], 2),
+        (["call", "bash", r'{"command":"\ud800"}'], 2),
         (["--color", "blue", "tasks"], 2),
         (["no-such-verb"], 2),
         (["logs", "-n", "few"], 2),
@@ -139,3 +154,50 @@ def test_a_call_loads_no_more_than_it_needs(fake: FakeEngine) -> None:
         assert {"wsproto", "click"} <= modules
         assert not modules & (heavy | {"msgspec", "wcwidth"})
     assert not loaded(fake.home, "version") & (heavy | {"wsproto"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["wait", NO_TEXT], 125),
+        (["show", NO_TEXT], 2),
+        (["cancel", NO_TEXT], 2),
+        (["call", NO_TEXT], 2),
+    ],
+)
+def test_a_word_that_is_not_utf8_is_told_in_one_line(
+    fake: FakeEngine, arguments: list[str], code: int
+) -> None:
+    done = engine(fake.home, *arguments)
+    assert done == (code, b"", "engine: a word of the call is not UTF-8\n")
+
+
+def test_a_home_that_cannot_be_made_is_told_in_one_line() -> None:
+    done = engine(Path("/proc/x"), "run", "true")
+    assert done.code == 125
+    assert done.err == (
+        "engine: no engine could be started in /proc/x: No such file or directory\n"
+    )
+
+
+@pytest.mark.parametrize("arguments", [["help"], ["help", "run"], ["run", "--help"], ["--help"]])
+def test_help_that_cannot_be_written_is_told_in_one_line(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "engine", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(tmp_path),
+        )
+    assert done.returncode == (125 if arguments[0] == "run" else 1)
+    assert done.stderr == (b"engine: the output cannot be written: No space left on device\n")
+
+
+def test_a_kind_that_is_missing_is_told_without_line_breaks(tmp_path: Path) -> None:
+    done = engine(tmp_path, "reset")
+    assert done.err == (
+        "engine: missing argument '{bash|python}'. Choose from: bash, python"
+        " (see: engine reset --help)\n"
+    )

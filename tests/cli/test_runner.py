@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 from acceptance.running import Engine
-from cli.program import LIMIT, Terminal, engine, start
+from cli.program import LIMIT, PROGRAM, Terminal, engine, environment, start
 from client.fake_engine import FakeEngine
 
 
@@ -20,9 +21,9 @@ def test_a_run_that_ends_well_says_nothing(fake: FakeEngine) -> None:
     assert fake.methods() == ["hello", "bash"]
 
 
-def test_a_short_run_comes_in_one_answer_output_and_all(fake: FakeEngine) -> None:
+def test_a_short_run_comes_in_one_answer_and_a_page_of_each_stream(fake: FakeEngine) -> None:
     assert engine(fake.home, "run", "echo hi; echo there") == (0, b"hi\nthere\n", "")
-    assert fake.methods() == ["hello", "bash"]
+    assert fake.methods() == ["hello", "bash", "read_output", "read_output"]
 
 
 def test_a_run_that_ends_badly_says_one_line_and_exits_as_the_job(fake: FakeEngine) -> None:
@@ -51,7 +52,7 @@ def test_output_is_byte_exact(fake: FakeEngine, tmp_path: Path, command: str) ->
 def test_streams_stay_apart_where_ours_do(fake: FakeEngine) -> None:
     done = engine(fake.home, "run", "echo out; echo err >&2")
     assert done == (0, b"out\n", "err\n")
-    assert fake.calls[-1][1]["streams"] == "split"
+    assert fake.calls[1][1]["streams"] == "split"
 
 
 def test_streams_are_merged_where_ours_are(fake: FakeEngine) -> None:
@@ -71,7 +72,7 @@ def test_a_long_run_is_followed_and_no_byte_is_lost(fake: FakeEngine) -> None:
 def test_exec_passes_arguments_as_they_are(fake: FakeEngine) -> None:
     done = engine(fake.home, "exec", "--", "printf", "%s|", "a b", "--json", "$HOME")
     assert done == (0, b"a b|--json|$HOME|", "")
-    assert fake.calls[-1][1]["argv"] == ["printf", "%s|", "a b", "--json", "$HOME"]
+    assert fake.calls[1][1]["argv"] == ["printf", "%s|", "a b", "--json", "$HOME"]
 
 
 def test_it_runs_in_the_clients_directory_and_environment_without_engine_variables(
@@ -84,8 +85,8 @@ def test_it_runs_in_the_clients_directory_and_environment_without_engine_variabl
     [greeting] = fake.greetings
     assert greeting["cwd"] == str(tmp_path)
     assert not [name for name in greeting["env"] if name.startswith("ENGINE_")]
-    assert fake.calls[-1][1]["as"] == "ci"
-    assert fake.calls[-1][1]["session"] is False
+    assert fake.calls[1][1]["as"] == "ci"
+    assert fake.calls[1][1]["session"] is False
 
 
 def test_options_reach_the_call(fake: FakeEngine, tmp_path: Path) -> None:
@@ -93,7 +94,7 @@ def test_options_reach_the_call(fake: FakeEngine, tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     done = engine(fake.home, "run", "pwd; echo $A", *options, cwd=tmp_path)
     assert done == (0, f"{tmp_path}/sub\n1=2\n".encode(), "")
-    params = fake.calls[-1][1]
+    params = fake.calls[1][1]
     assert (params["deadline_secs"], params["cwd"], params["env"], params["key"], params["as"]) == (
         30,
         f"{tmp_path}/sub",
@@ -341,6 +342,7 @@ def test_on_the_real_engine_output_is_byte_exact_and_large(tmp_path: Path) -> No
     with Engine(tmp_path / "home", "--set", "min_free_bytes=0") as real:
         for command in (
             r'printf "\x00\xff\n"',
+            r'printf "a\e[4Cb\n"',  # shown, it is as long as it is written
             r'printf "a\rb\e[31mc\e[0m\n\t\a\b"; printf "\xf0\x9f\x8f"',
             "head -c 3000000 /dev/urandom >r; cat r; rm r; sleep 0.4; echo end",
         ):
@@ -429,3 +431,84 @@ def test_py_takes_one_text(fake: FakeEngine, arguments: list[str], words: str) -
     done = engine(fake.home, *arguments)
     assert done.code == 125
     assert words in done.err
+
+
+def test_a_text_over_1_mib_is_refused_before_it_is_sent(fake: FakeEngine) -> None:
+    done = engine(fake.home, "run", "-", stdin=b"#" * (1 << 20) + b"x")
+    assert (done.code, done.out) == (125, b"")
+    assert done.err.startswith("engine: TEXT has 1048577 bytes; the engine takes 1048576")
+    assert done.err.count("\n") == 1
+    assert engine(fake.home, "run", "-", stdin=b"#" * 100_000).code == 0
+    assert fake.methods() == ["hello", "bash"]
+
+
+@pytest.mark.parametrize("verb", [["run", "cat", "--stdin", "-"], ["call", "bash", "-"]])
+def test_a_call_over_16_mib_is_refused_before_it_is_sent(fake: FakeEngine, verb: list[str]) -> None:
+    text = b"x" * (16 << 20)
+    stdin = text if verb[0] == "run" else b'{"command":"' + text + b'"}'
+    done = engine(fake.home, *verb, stdin=stdin)
+    assert (done.code, done.out) == (125 if verb[0] == "run" else 2, b"")
+    assert done.err.startswith("engine: the call has 1677")
+    assert done.err.endswith(" bytes; the engine takes 16777216\n")
+    assert done.err.count("\n") == 1
+    assert "bash" not in fake.methods()
+
+
+def test_closed_streams_are_as_nothing(fake: FakeEngine) -> None:
+    program = shlex.join(PROGRAM)
+    for closed in (">&-", "2>&-", "<&- >&- 2>&-"):
+        done = subprocess.run(
+            ["bash", "-c", f"{program} run 'echo hi; echo err >&2; exit 3' {closed}"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=environment(fake.home),
+            timeout=LIMIT,
+        )
+        assert done.returncode == 3
+        assert done.stdout == (b"hi\n" if closed == "2>&-" else b"")
+        assert done.stderr.startswith(b"err\n" if closed == ">&-" else b"")
+    done = subprocess.run(
+        ["bash", "-c", f"{program} run - <&-"], capture_output=True, env=environment(fake.home)
+    )
+    assert b"Traceback" not in done.stderr
+
+
+def test_an_interrupt_while_the_engine_is_down_says_so_and_cancels_when_it_is_back(
+    fake: FakeEngine,
+) -> None:
+    with start(fake.home, "run", "echo up; sleep 60") as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        assert run.stdout.readline() == b"up\n"
+        fake.stop()
+        assert run.stderr.readline().startswith(b"engine: connection lost")
+        run.send_signal(signal.SIGINT)
+        assert run.stderr.readline() == (
+            b"engine: the engine is not reachable; t8f3000 runs on unless it is cancelled when the "
+            b"connection is back (Ctrl-C again leaves)\n"
+        )
+        assert "cancel" not in fake.methods()
+        fake.start()
+        _, err = run.communicate(timeout=LIMIT)
+    assert run.returncode == 143
+    assert b"cancelling" not in err
+    assert fake.methods().count("cancel") == 1
+
+
+def test_a_second_interrupt_while_the_engine_is_down_says_that_the_job_may_run_on(
+    fake: FakeEngine,
+) -> None:
+    with start(fake.home, "run", "echo up; sleep 60") as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        assert run.stdout.readline() == b"up\n"
+        fake.stop()
+        run.stderr.readline()
+        run.send_signal(signal.SIGTERM)
+        run.stderr.readline()
+        run.send_signal(signal.SIGINT)
+        _, err = run.communicate(timeout=LIMIT)
+    assert (run.returncode, err) == (
+        130,
+        b"engine: t8f3000 may run on: it was not cancelled\n",
+    )

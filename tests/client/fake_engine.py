@@ -264,7 +264,8 @@ class FakeEngine:
     def do_cancel(self, params: dict[str, Any], hello: Any) -> dict[str, Any]:
         job = self._job(params)
         if job.row["as"] != params["as"] and not params.get("force"):
-            raise Fault(-32009, "forbidden", f"a task of {job.row['as']}")
+            whose = f"{params.get('taskId')} is {job.row['as']}'s"
+            raise Fault(-32009, "forbidden", f"{whose}; cancel it with force: true")
         if job.is_over:
             return {
                 "status": job.row["status"],

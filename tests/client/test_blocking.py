@@ -11,7 +11,7 @@ import pytest
 from client.fake_engine import FakeEngine
 
 from engine.client.blocking import Client
-from engine.client.errors import ConnectionLost, NotReachable, Refused
+from engine.client.errors import ConnectionLost, NotReachable, Refused, Unsendable
 from engine.client.places import find_place
 
 LIMIT = 10.0  # seconds
@@ -115,3 +115,36 @@ def test_the_place_is_looked_for_at_each_attempt(fake: FakeEngine, tmp_path: Pat
     client.call("engine_info", {})
     client.close()
     assert len(places) == 2
+
+
+def test_a_close_for_length_is_final(fake: FakeEngine, client: Client) -> None:
+    client.submit("bash", bash("sleep 30"), budget=20)
+    fake.wait_for(lambda: "bash" in fake.methods())
+    fake._connections[0].close(1009)
+    with pytest.raises(Unsendable, match="longer than the engine takes"):
+        client.next_answer(time.monotonic() + LIMIT)
+
+
+def test_a_call_that_ends_the_connection_three_times_is_given_up(
+    fake: FakeEngine, client: Client
+) -> None:
+    client.submit("bash", bash("sleep 30", key="k"), budget=20)
+    for count in (1, 2, 3):
+        fake.wait_for(lambda count=count: fake.methods().count("bash") == count)
+        fake.drop()
+        if count < 3:
+            assert client.next_answer(time.monotonic() + 0.8) is None
+    with pytest.raises(ConnectionLost, match="lost 3 times right after bash was sent"):
+        client.next_answer(time.monotonic() + LIMIT)
+
+
+@pytest.mark.parametrize(
+    "params", [{"command": "x" * (16 << 20)}, {"key": "\udcff"}, {"deadline_secs": float("nan")}]
+)
+def test_what_no_engine_would_take_is_not_sent(
+    fake: FakeEngine, client: Client, params: dict[str, object]
+) -> None:
+    with pytest.raises(Unsendable):
+        client.submit("bash", params)
+    assert client.call("engine_info", {})["slots"] == 32
+    assert "bash" not in fake.methods()

@@ -66,7 +66,7 @@ def test_the_humans_token_stands_in_its_own_file(home: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"tokens": {}}', '{"tokens": {"agent": 3}}'])
 def test_facts_that_are_damaged_are_named(home: Path, text: str) -> None:
     (home / "engine.json").write_text(text)
-    with pytest.raises(NotReachable, match=r"engine\.json") as caught:
+    with pytest.raises(NotReachable, match=r"engine\.json .*; remove it to have new") as caught:
         find_place(str(home), None, {})
     assert not caught.value.absent
 

@@ -12,7 +12,7 @@ import trio
 
 from engine.config import Home, Settings
 from engine.jobs.directory import Base, TaskDirectory
-from engine.jobs.executor import JobListener, LaunchRefused, Order, Outcome
+from engine.jobs.executor import JobListener, LaunchRefused, Order, Outcome, Written
 from engine.jobs.local import LocalExecutor
 from engine.model import TaskRecord
 from engine.store.index import Index
@@ -50,6 +50,9 @@ class FakeJob:
 
     async def survivors(self) -> list[dict[str, Any]]:
         return []
+
+    async def write(self, data: bytes, *, eof: bool) -> Written | None:
+        return None
 
 
 class DyingJob(FakeJob):
