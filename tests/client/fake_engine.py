@@ -459,6 +459,7 @@ class FakeEngine:
         argv = job.params.get("argv") or ["bash", "-c", job.params["command"]]
         stdin = job.params.get("stdin")
         split = job.params.get("streams") == "split"
+        started = stamp()  # as the keeper takes it: before there is a process
         process = job.process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE if isinstance(stdin, dict) else subprocess.DEVNULL,
@@ -471,7 +472,7 @@ class FakeEngine:
         if process.stdin is not None:
             process.stdin.write(job.params["stdin"]["text"].encode())
             process.stdin.close()
-        job.row |= {"status": "running", "taskId": "t" + job.name, "startedAt": stamp()}
+        job.row |= {"status": "running", "taskId": "t" + job.name, "startedAt": started}
         job.row |= {"queuePosition": None, "queueReason": None}
         self._touch(job)
         pipes = (process.stdout, process.stderr) if split else (process.stdout,)

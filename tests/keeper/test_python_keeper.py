@@ -266,7 +266,9 @@ def test_cancel_interrupts_the_code_and_the_session_lives_on(session: Session) -
 
 def test_cancel_ends_the_processes_of_the_call_too(session: Session) -> None:
     code = "import subprocess, time\nsubprocess.Popen(['sh', '-c', {!r}])\ntime.sleep(600)"
-    directory, link = session.begin(code.format("trap '' TERM; echo on; sleep 600; sleep 601"))
+    directory, link = session.begin(
+        code.format("trap '' TERM; sleep 600 & echo on; wait; sleep 601")
+    )
     wait_for_output(directory, link, 3)
     link.send({"op": "cancel", "dir": str(directory), "grace": 0.5})
     record = link.expect("ended")["record"]
