@@ -22,8 +22,8 @@ TURN_BYTES: Final = 256 << 10  # read at a time, so that one flood does not hold
 FLOOD_BYTES: Final = 8 << 20  # behind by more: what is below `warning` is only counted
 FLOOD_TURN_BYTES: Final = 2 << 20  # read at a time then
 # Likewise in lines, where they are short: storing one takes 15 us, passing over one 2.
-TURN_LINES: Final = 4_000
-FLOOD_TURN_LINES: Final = 60_000
+TURN_LINES: Final = 2_000
+FLOOD_TURN_LINES: Final = 15_000
 
 
 Ranges = tuple[tuple[int, int], ...]  # of offsets, ends excluded

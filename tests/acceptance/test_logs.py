@@ -229,7 +229,7 @@ def test_marks_and_read_positions_outlive_the_engine(tmp_path: Path) -> None:
             with engine.connect("observer") as watcher:
                 for _ in range(2):
                     page = two.on(watcher).call("read_logs", logScope="all")
-                    assert page["lines"] == []
+                    assert [line for line in page["lines"] if line["taskId"]] == []
 
 
 def test_a_flood_keeps_what_is_severe_and_one_line_that_counts_the_rest(

@@ -109,12 +109,12 @@ def test_an_engine_that_comes_back_gives_the_same_result(fake: FakeEngine) -> No
 
 
 def test_on_a_terminal_one_wait_ends_in_a_summary(fake: FakeEngine) -> None:
-    [task] = begin(fake, "sleep 0.5; echo ab; exit 1")
+    [task] = begin(fake, "sleep 0.6; echo ab; exit 1")
     with Terminal(fake.home, "wait", task, environ={"NO_COLOR": "1"}) as terminal:
         assert terminal.wait() == 1
     last = terminal.seen.rpartition("\x1b[2K")[2]
     assert re.fullmatch(
-        r"✗ t8f3000  failed, exit 1, 0\.[5-9]s  sleep 0\.5; echo ab; exit 1\r\n"
+        r"✗ t8f3000  failed, exit 1, 0\.[5-9]s  sleep 0\.6; echo ab; exit 1\r\n"
         r"  engine output t8f3000   shows all 3 B\r\n",
         last,
     )
