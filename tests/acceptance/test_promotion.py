@@ -32,7 +32,8 @@ def test_a_promoted_call_says_how_things_stand(caller: Caller, gate: Gate) -> No
     assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", reply["lastOutputAt"])
     assert "wait" in reply["hint"]
     assert reply["taskId"] in reply["hint"]
-    assert (reply["logs"], reply["notices"]) == ([], [])
+    # Other callers of this engine may have raised lines: then one marker stands there.
+    assert [line for line in reply["logs"] if "marker" not in line] == reply["notices"] == []
 
     gate.open()
     done = caller.wait(reply["taskId"])
