@@ -29,6 +29,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     inline_budget_secs: Annotated[float, Meta(ge=0, le=20)] = 20.0  # a call never waits longer
     output_cap_bytes: Annotated[int, Meta(ge=1 << 20)] = _GIB  # kept of each output file
     journal_lines: Annotated[int, Meta(ge=10_000)] = 1_000_000  # kept; see `store.lines.thin_out`
+    warm_shells: Annotated[int, Meta(ge=0, le=1_000)] = 8  # see `tasks.warming`; some 5 MiB each
     queue_limit: Annotated[int, Meta(ge=1)] = 10_000  # kickoffs; more are refused
     min_free_bytes: Annotated[int, Meta(ge=0)] = _GIB  # of disk; below it new calls are refused
     max_connections: Annotated[int, Meta(ge=1)] = 1_000
@@ -38,6 +39,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     allowed_hosts: tuple[str, ...] = ()  # Host headers that may come in, besides loopback's
     human_token_file: str | None = None  # None: human.token in the home
     log_format: str = "console"  # or json
+    log_file_bytes: Annotated[int, Meta(ge=1 << 16)] = 10 << 20  # of engine.log, then a new one
+    log_files: Annotated[int, Meta(ge=0, le=1_000)] = 3  # older ones that are kept
 
     @property
     def slot_count(self) -> int:
@@ -95,9 +98,11 @@ class Home:
         self.sessions = path / "sessions"
         self.keepers = path / "keepers"
         self.aside = path / "aside"
+        self.ahead = self.tasks / ".ahead"  # on their file system, should that be another
         self.index = path / "index.db"
         self.record = path / "record.db"
         self.lock = path / "engine.lock"
         self.facts = path / "engine.json"
         self.socket = path / "engine.sock"
         self.keepers_log = path / "keepers.log"
+        self.log = path / "engine.log"  # of an engine that was started in the background

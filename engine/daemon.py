@@ -16,23 +16,23 @@ import signal
 import sqlite3
 import stat
 import sys
-import threading
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 import trio
 
 from engine import PROTOCOL, VERSION
 from engine.config import BadSetting, Home, Settings, load_settings
-from engine.jobs.local import LocalExecutor
+from engine.jobs.oldlogs import serve_moves
 from engine.journal.journal import Journal
-from engine.journal.words import BY_WORD, Level
-from engine.model import as_text, rfc3339
+from engine.model import as_text, now_ms, rfc3339
+from engine.server.counting import CountingLog, TimedExecutor, serve_counts
 from engine.server.dispatcher import Dispatcher
 from engine.server.doors import Doors
+from engine.server.enginelog import LOG_SINK, configure_logging
 from engine.server.frontdoor import FrontDoor, Pages
 from engine.server.listeners import (
     CannotListen,
@@ -46,17 +46,21 @@ from engine.server.listeners import (
 from engine.server.logs import ReplyLogs
 from engine.server.methods import fingerprint, make_methods
 from engine.server.services import Services
+from engine.server.stats import Stats
 from engine.server.tokens import BadTokenFile, Tokens, load_or_make_tokens, write_facts
 from engine.store.index import Committed, Index
 from engine.store.ledger import Ledger
+from engine.tasks.accepting import Acceptor
+from engine.tasks.ahead import DirectoriesAhead
 from engine.tasks.cancelling import Canceller
 from engine.tasks.catalog import Catalog
 from engine.tasks.pythons import PythonSessions
 from engine.tasks.recovery import recover
 from engine.tasks.sessions import ShellSessions
 from engine.tasks.starting import Starter, default_base
-from engine.tasks.supervisor import Supervisor, now_ms
+from engine.tasks.supervisor import Supervisor
 from engine.tasks.waits import Waits
+from engine.tasks.warming import WarmShells
 
 HOME_TAKEN: Final = 3  # exit code: another engine has this home
 REFUSED: Final = 1  # exit code: it cannot start here
@@ -98,7 +102,7 @@ def run(
         flags = {"listen": listen, "slots": slots, "log_format": log_format}
         wanted = load_settings(place.path, dict(settings or {}), flags)
         check_listen(wanted)
-        configure_logging(wanted.log_format)
+        configure_logging(place, wanted)
         collect_garbage_less()
         sys.setswitchinterval(SWITCH_SECS)
         trio.run(serve, place, wanted, umask, notify_fd)
@@ -165,55 +169,6 @@ def check_listen(settings: Settings) -> None:
         raise BadSetting(str(exc)) from exc
 
 
-class LogSink:
-    """A structlog processor: the engine's own log becomes lines of the journal too."""
-
-    journal: Journal | None = None
-
-    def __call__(self, _logger: Any, _name: str, event: MutableMapping[str, Any]) -> Any:
-        # Only the engine's own thread writes; a thread that reads an output says nothing.
-        if self.journal is not None and threading.current_thread() is threading.main_thread():
-            level = BY_WORD.get(event.get("level", "info"), Level.INFO)
-            task = event.get("taskId")
-            self.journal.note(level, _as_line(event), task=str(task)[1:] if task else None)
-        return event
-
-
-def _as_line(event: Mapping[str, Any]) -> str:
-    """An event and its facts in one text."""
-    facts = [f"{k}={v}" for k, v in event.items() if k not in _NOT_IN_LINE]
-    text = " ".join([str(event.get("event", "")).replace("_", " "), *facts])
-    return text
-
-
-_NOT_IN_LINE: Final = ("event", "level", "timestamp", "exc_info", "exception")
-LOG_SINK: Final = LogSink()
-
-
-def configure_logging(log_format: str) -> None:
-    """The engine's own log, to standard error: for people, or a JSON object a line."""
-    is_json = log_format == "json"
-    renderer: Any = structlog.processors.JSONRenderer()
-    if not is_json:
-        # Plain: the other formatter shows the values of locals, and what callers gave us is there.
-        renderer = structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
-        )
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            LOG_SINK,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *([structlog.processors.format_exc_info] if is_json else []),
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger("info"),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
-
-
 def collect_garbage_less() -> None:
     """Leave what is loaded out of every collection, and look for cycles less often.
 
@@ -267,22 +222,24 @@ async def serve(
         try:
             human = None if settings.human_token_file is None else Path(settings.human_token_file)
             tokens = load_or_make_tokens(home.path, human)
-            has_past = next(os.scandir(home.tasks), None) is not None
+            has_past = any(entry.name != home.ahead.name for entry in os.scandir(home.tasks))
             index = Index(
                 home.index,
-                lambda done: _on_committed(waits, journal, done),  # made next, before any commit
+                lambda done: _on_committed(waits, journal, stats, done),  # made before any commit
                 most_lines=settings.journal_lines,
                 is_watched=lambda: waits.is_anybody("tasks") or waits.is_anybody("lines"),
                 has_past=has_past,
             )
-            journal = Journal(index, waits)
+            journal, stats, last_seq = Journal(index, waits), Stats(started_at), index.latest_seq
             stack.callback(index.close)
             LOG_SINK.journal = journal
             stack.callback(setattr, LOG_SINK, "journal", None)
             ledger = Ledger(home.record)
             stack.callback(ledger.close)
+            catalog = Catalog(home, index, ledger)
+            directories = DirectoriesAhead(home, catalog.is_buried)
             # Before the limit is raised: the jobs get the user's.
-            executor = LocalExecutor(home.keepers, home.keepers_log, umask=umask)
+            executor = TimedExecutor(home.keepers, home.keepers_log, umask=umask)
             stack.callback(executor.close)
             raise_descriptor_limit()
             listeners = _open_listeners(home, settings, stack)
@@ -293,20 +250,32 @@ async def serve(
             await store_nursery.start(index.serve)
             await store_nursery.start(ledger.serve)
             async with trio.open_nursery() as job_nursery:
-                catalog = Catalog(home, index, ledger)
                 starter = Starter(str(home.path), settings.output_cap_bytes)
+                sessions = ShellSessions(home.sessions)
+                warm = WarmShells(executor, starter, sessions, directories, settings.warm_shells)
+                job_nursery.start_soon(warm.serve)
                 supervisor = Supervisor(
-                    home=home,
-                    settings=settings,
+                    acceptor=Acceptor(
+                        home=home,
+                        settings=settings,
+                        catalog=catalog,
+                        ledger=ledger,
+                        directories=directories,
+                        warm=warm,
+                        latest_order=index.latest_order,
+                    ),
+                    slots=settings.slot_count,
                     executor=executor,
                     starter=starter,
-                    sessions=ShellSessions(home.sessions),
+                    sessions=sessions,
+                    warm=warm,
+                    directories=directories,
                     pythons=PythonSessions(home, executor, starter, job_nursery),
                     index=index,
                     ledger=ledger,
                     catalog=catalog,
                     waits=waits,
-                    task_log=journal,
+                    task_log=CountingLog(journal, stats, executor),
                     job_nursery=job_nursery,
                 )
                 services = Services(
@@ -319,12 +288,16 @@ async def serve(
                     ledger=ledger,
                     journal=journal,
                     logs=ReplyLogs(journal, index, ledger),
+                    stats=stats,
                     waits=waits,
                     started_at=started_at,
                     fingerprint=fingerprint(),
                     stop=stop,
                     ready=trio.Event(),
                 )
+                job_nursery.start_soon(serve_counts, services, executor, last_seq)
+                kept = settings.log_file_bytes, settings.log_files
+                job_nursery.start_soon(serve_moves, home.keepers_log, *kept)
                 await _serve_clients(
                     home, services, tokens, listeners, stop, job_nursery, notify_fd, task_status
                 )
@@ -333,9 +306,11 @@ async def serve(
     log.info("engine_stopped", mode=stop.mode)
 
 
-def _on_committed(waits: Waits, journal: Journal, done: Committed) -> None:
+def _on_committed(waits: Waits, journal: Journal, stats: Stats, done: Committed) -> None:
     """Tell those who wait for rows and lines of what the index has committed."""
     journal.on_committed(done)
+    if done.line_count:
+        stats.committed(now_ms(), done.levels)
     if done.has_rows:
         waits.wake("tasks")
 
@@ -444,14 +419,14 @@ async def _serve_clients(
 def _read_on(home: Home, services: Services, job_nursery: trio.Nursery) -> None:
     """Read on what an earlier engine had not read to its end, of tasks that have ended.
 
-    Where processes were left of one, its keeper is found again: they may write more.
+    The keeper of each is found again: what it left behind may write more.
     """
     for id_ in services.journal.unread():
         record = services.index.find(id_)
         if record is None or not record.status.is_final:
             continue
         task = services.catalog.find(record.task_id)
-        if record.survivors and task.id not in services.catalog.live:
+        if task.id not in services.catalog.live:
             with contextlib.suppress(OSError):  # gone, folder and all
                 sizes = task.directory.output_sizes(record.files)
                 task.change(sizes=tuple(map(max, sizes, record.sizes or sizes)))

@@ -151,6 +151,11 @@ def signal_name(number: int) -> str:
         return f"SIG{number}"
 
 
+def now_ms() -> int:
+    """The wall clock, in milliseconds: what every time of a task is counted in."""
+    return int(time.time() * 1000)
+
+
 def rfc3339(ms: int) -> str:
     """`2026-11-30T12:04:31.208Z` for milliseconds since 1970."""
     return f"{_second(ms // 1000)}.{ms % 1000:03d}Z"

@@ -1,126 +1,45 @@
 """The project's benchmark: a real engine, a client that is not ours, ratios within one run.
 
-`python scripts/bench.py [--quick] [--json FILE]`. Machines differ and are noisy: each figure that
-can be is measured in blocks, engine and yardstick in turn, and given as the median of the blocks
-with its quartiles. Memory is that of the processes themselves (/proc/PID/smaps_rollup).
+`python scripts/bench.py [--quick] [--long] [--only GROUP] [--json FILE]`. Machines differ and are
+noisy: each figure that can be is measured in blocks, engine and yardstick in turn, and given as the
+median of the blocks with its quartiles; of times of single calls also the 99th percentile. Memory
+is that of the processes themselves (/proc/PID/smaps_rollup).
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import itertools
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from websockets.sync.client import unix_connect
 
-ENGINE = Path(sys.executable).with_name("engine")
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from scripts.bench_journal import journal_figures
+from scripts.benching import GIB, Client, Figure, blocks, memory, running_engine
+
 SESSION = "".join(
     [f"export BENCH_{i}='value number {i}';" for i in range(60)]
     + [f'bench_{i}() {{ local x={i}; if [ -n "$1" ]; then echo $x; fi; }};' for i in range(20)]
 )
-GIB = 1 << 30
 
 
-class Client:
-    """JSON-RPC over one websocket."""
-
-    def __init__(self, home: Path) -> None:
-        facts = json.loads((home / "engine.json").read_text())
-        self.ws = unix_connect(
-            facts["socket"],
-            "ws://localhost/rpc",
-            additional_headers={"Authorization": f"Bearer {facts['tokens']['agent']}"},
-            compression=None,
-            max_size=None,
-        )
-        self.ids = itertools.count(1)
-
-    def send(self, method: str, **params: Any) -> int:
-        number = next(self.ids)
-        frame = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-        self.ws.send(json.dumps(frame))
-        return number
-
-    def receive(self) -> dict[str, Any]:
-        reply: dict[str, Any] = json.loads(self.ws.recv(timeout=120))
-        if "error" in reply:
-            raise RuntimeError(reply["error"])
-        return reply
-
-    def call(self, method: str, **params: Any) -> dict[str, Any]:
-        number = self.send(method, **params)
-        reply = self.receive()
-        assert reply["id"] == number
-        result: dict[str, Any] = reply["result"]
-        return result
-
-    def bash(self, command: str, caller: str = "bench", **params: Any) -> dict[str, Any]:
-        return self.call("bash", **{"as": caller}, command=command, **params)
-
-
-@contextlib.contextmanager
-def running_engine(*options: str) -> Iterator[tuple[Path, int]]:
-    """The home and the pid of an engine that answers."""
-    with tempfile.TemporaryDirectory(prefix="engine-bench-") as folder:
-        home = Path(folder) / "home"
-        ready, notify = os.pipe()
-        process = subprocess.Popen(
-            [str(ENGINE), "serve", "--home", str(home), "--notify-fd", str(notify), *options],
-            pass_fds=[notify],
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        os.close(notify)
-        with open(ready, "rb") as pipe:
-            assert pipe.readline() == b"ready\n"
-        try:
-            yield home, process.pid
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(10)
-
-
-def blocks(count: int, size: int, *runs: Callable[[], object]) -> list[list[float]]:
-    """Seconds per call of each of `runs`, in turn, a value a block; the first does not count."""
-    found: list[list[float]] = [[] for _ in runs]
-    for block in range(count + 1):
-        for values, run in zip(found, runs, strict=True):
-            before = time.perf_counter()
-            for _ in range(size):
-                run()
-            if block:
-                values.append((time.perf_counter() - before) / size)
-    return found
-
-
-def memory(pid: int, field: str = "Private_") -> int:
-    """Bytes of process `pid` that are its own; with `Rss`, all that it has resident."""
-    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    return 1024 * sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(field))
-
-
-def descriptors(pid: int) -> int:
-    return len(os.listdir(f"/proc/{pid}/fd"))
+P99_FROM = 100  # values; of fewer it would be the largest, or a guess
 
 
 def raw_bash() -> None:
     subprocess.run(["bash", "-c", "true"], check=True)
 
 
-def short_calls(count: int) -> Iterator[tuple[str, list[float], str]]:
+def short_calls(count: int) -> Iterator[Figure]:
     with running_engine() as (home, _pid):
         client = Client(home)
         client.bash(f"{SESSION} cd /usr/lib")
@@ -137,7 +56,7 @@ def short_calls(count: int) -> Iterator[tuple[str, list[float], str]]:
         )
 
 
-def end_to_reply(count: int) -> Iterator[tuple[str, list[float], str]]:
+def end_to_reply(count: int) -> Iterator[Figure]:
     """From the last command of a job to the reply of a wait that was pending."""
     with running_engine() as (home, _pid):
         client = Client(home)
@@ -149,7 +68,7 @@ def end_to_reply(count: int) -> Iterator[tuple[str, list[float], str]]:
         yield "end of a job → reply of a pending wait", times, "ms"
 
 
-def flood(count: int) -> Iterator[tuple[str, list[float], str]]:
+def flood(count: int) -> Iterator[Figure]:
     with running_engine() as (home, _pid):
         client = Client(home)
         target = home / "flood"
@@ -174,7 +93,7 @@ def flood(count: int) -> Iterator[tuple[str, list[float], str]]:
         )
 
 
-def throughput(count: int) -> Iterator[tuple[str, list[float], str]]:
+def throughput(count: int) -> Iterator[Figure]:
     """400 calls by 8 callers, all sent before the first reply is read."""
     with running_engine() as (home, _pid):
         client = Client(home)
@@ -189,7 +108,7 @@ def throughput(count: int) -> Iterator[tuple[str, list[float], str]]:
         yield "bash true jobs a second, 8 callers, no session", rates, "/s"
 
 
-def memory_figures(jobs: int, waits: int) -> Iterator[tuple[str, list[float], str]]:
+def memory_figures(jobs: int, waits: int) -> Iterator[Figure]:
     with running_engine("--slots", "2000", "--set", "max_waits=20000") as (home, pid):
         client = Client(home)
         client.bash("true")
@@ -221,31 +140,41 @@ def memory_figures(jobs: int, waits: int) -> Iterator[tuple[str, list[float], st
         client.call("cancel", **{"as": "bench"}, caller="bench", grace_secs=1)
 
 
-def show(rows: list[tuple[str, list[float], str]]) -> None:
-    table = Table("figure", "median", "quartiles", "n", "unit", box=None)
+def show(rows: list[Figure]) -> None:
+    table = Table("figure", "median", "quartiles", "p99", "n", "unit", box=None)
     for name, values, unit in rows:
         low, middle, high = (
             statistics.quantiles(values, n=4) if len(values) > 1 else (values[0],) * 3
         )
-        table.add_row(name, f"{middle:.2f}", f"{low:.2f} … {high:.2f}", str(len(values)), unit)
-    Console(width=110).print(table)
+        p99 = number(statistics.quantiles(values, n=100)[-1]) if len(values) >= P99_FROM else ""
+        quartiles = f"{number(low)} … {number(high)}"
+        table.add_row(name, number(middle), quartiles, p99, f"{len(values):,}", unit)
+    Console(width=120).print(table)
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10_000 else f"{value:.2f}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer blocks: a first look")
-    parser.add_argument("--only", help="part of a group's name: calls, reply, flood, rate, memory")
+    parser.add_argument(
+        "--only", help="part of a group's name: calls, reply, flood, rate, memory, journal"
+    )
+    parser.add_argument("--long", action="store_true", help="journal: 10 million lines as well")
     parser.add_argument("--json", type=Path, help="write all values to this file as well")
     options = parser.parse_args()
     scale = 1 if options.quick else 4
-    groups: dict[str, Callable[[], Iterator[tuple[str, list[float], str]]]] = {
+    groups: dict[str, Callable[[], Iterator[Figure]]] = {
         "calls": lambda: short_calls(5 * scale),
         "reply": lambda: end_to_reply(10 * scale),
         "flood": lambda: flood(scale + 1),
         "rate": lambda: throughput(scale + 1),
         "memory": lambda: memory_figures(25 * scale, 1250 * scale),
+        "journal": lambda: journal_figures(scale, is_long=options.long),
     }
-    rows: list[tuple[str, list[float], str]] = []
+    rows: list[Figure] = []
     for name, group in groups.items():
         if options.only is None or options.only in name:
             rows += list(group())

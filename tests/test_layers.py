@@ -20,13 +20,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": SHARED,
     "errors": SHARED,
     "config": SHARED,
+    "threads": set(),
     "protocol": {"errors", "model"},
     "keeper": set(),
-    "jobs": SHARED | {"keeper"},
-    "store": {"errors", "model"},
-    "tasks": SHARED | {"jobs", "store"},
+    "jobs": SHARED | {"threads", "keeper"},
+    "store": {"errors", "model", "threads"},
+    "tasks": SHARED | {"threads", "jobs", "store"},
     "journal": SHARED | {"jobs", "store", "tasks"},
-    "server": SHARED | {"protocol", "jobs", "store", "journal", "tasks"},
+    "server": SHARED | {"threads", "protocol", "jobs", "store", "journal", "tasks"},
     "client": {"protocol", "errors", "model"},
     "cli": SHARED | {"client", "protocol"},
     "daemon": SHARED | {"protocol", "jobs", "store", "journal", "tasks", "server"},
@@ -48,7 +49,7 @@ ONLY_IN: dict[str, set[str]] = {
     "socket": {"keeper", "jobs", "server", "client", "daemon"},  # tasks know no socket
     "subprocess": {"keeper", "jobs", "client", "cli"},  # the server starts no process
     "multiprocessing": set(),
-    "trio": {"jobs", "store", "tasks", "server", "client", "daemon"},
+    "trio": {"threads", "jobs", "store", "tasks", "server", "client", "daemon"},
     "asyncio": set(),
 }
 

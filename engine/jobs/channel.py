@@ -6,10 +6,11 @@ The form is that of `engine.keeper.link`; here it waits, under trio.
 from __future__ import annotations
 
 import array
+import contextlib
 import json
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -97,3 +98,25 @@ async def connect(folder: Path, name: str) -> Channel:
     finally:
         os.close(fd)
     return Channel(sock)
+
+
+@contextlib.contextmanager
+def memory_files(texts: Iterable[bytes]) -> Iterator[list[int]]:
+    """Descriptors, for reading alone, of files in memory that hold `texts`. Raises OSError."""
+    with contextlib.ExitStack() as stack:
+        fds = []
+        for text in texts:
+            fds.append(_memory_file(text))
+            stack.callback(os.close, fds[-1])
+        yield fds
+
+
+def _memory_file(data: bytes) -> int:
+    fd = os.memfd_create("engine", os.MFD_CLOEXEC)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(fd)

@@ -27,7 +27,7 @@ from engine.model import Kind, Survivor
 
 SPEC: Final = "spec.json"
 OUTPUTS: Final = ("output", "stdout", "stderr")
-_KNOWN: Final = frozenset({SPEC, taskfiles.CLAIM, taskfiles.EXIT, *OUTPUTS})
+_KNOWN: Final = frozenset({SPEC, taskfiles.CLAIM, taskfiles.READY, taskfiles.EXIT, *OUTPUTS})
 _ALPHABET: Final = "0123456789abcdefghijklmnopqrstuv"  # base32hex: no two letters look alike
 _ID_LENGTH: Final = 6
 _SPEC_LIMIT: Final = 64 << 20  # bytes; far over the largest call
@@ -127,14 +127,18 @@ class TaskDirectory:
         """Write `spec.json`; raises OSError, and then the folder holds none that reads."""
         data = msgspec.json.encode(spec)
         with self.opened() as dir_fd:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | taskfiles.SAFE_FLAGS
-            fd = os.open(SPEC, flags, 0o600, dir_fd=dir_fd)
+            fd = taskfiles.open_fresh(dir_fd, SPEC)
             try:
                 written = 0
                 while written < len(data):
                     written += os.write(fd, data[written:])
             finally:
                 os.close(fd)
+
+    def move(self, folder: Path) -> TaskDirectory:
+        """Move it into `folder`, whole in one step; raises OSError, also where it is not free."""
+        self.path.rename(folder / self.id)
+        return TaskDirectory(folder, self.id)
 
     def read_spec(self) -> Spec | None:
         """What was asked; None where it was never written whole: then nobody was told of it.
@@ -177,7 +181,7 @@ class TaskDirectory:
             return None
         with self.opened() as dir_fd:
             stat_ = os.stat(taskfiles.CLAIM, dir_fd=dir_fd, follow_symlinks=False)
-        return int(stat_.st_mtime * 1000)
+        return int(stat_.st_ctime * 1000)  # it may have been made ahead, under another name
 
     def end_unstarted(self, record: dict[str, Any]) -> bool:
         """Claim the job and write `record` as its end; False if a keeper has claimed it before."""
@@ -232,13 +236,26 @@ class TaskDirectory:
             self.path.rmdir()
 
 
-def make_directory(tasks: Path) -> TaskDirectory:
-    """A new, empty task directory under an id that this home has not. Raises OSError."""
+def make_directory(folder: Path) -> TaskDirectory:
+    """A new, empty task directory in `folder`, under an id that is free there. Raises OSError."""
     while True:
         number = secrets.randbits(5 * _ID_LENGTH)
         id_ = "".join(_ALPHABET[number >> 5 * i & 31] for i in range(_ID_LENGTH))
         try:
-            (tasks / id_).mkdir(mode=0o700)
+            (folder / id_).mkdir(mode=0o700)
         except FileExistsError:
             continue
-        return TaskDirectory(tasks, id_)
+        return TaskDirectory(folder, id_)
+
+
+def make_spare(folder: Path) -> TaskDirectory:
+    """A task directory with all its files, empty: for one whose output is merged. Raises OSError.
+
+    Making files costs more than anything else that a short call needs.
+    """
+    directory = make_directory(folder)
+    with directory.opened() as dir_fd:
+        os.close(taskfiles.reserve_exit(dir_fd))
+        for name in (SPEC, OUTPUTS[0]):
+            os.close(taskfiles.open_fresh(dir_fd, name))
+    return directory

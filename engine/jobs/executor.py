@@ -37,7 +37,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     split: bool
     deadline_secs: float | None
     output_cap_bytes: int
-    prologue: bytes | None  # what the shell reads before its text
+    prologue: bytes | None  # what the shell reads before its text; None: it is no shell of ours
+    call: bytes  # what it reads then, see `shell.AWAIT_CALL`
     stdin: bytes | None  # the whole input; None: /dev/null
     wants_state: bool  # the shell dumps its state at the end
     stdin_open: bool = False  # fed by `RunningJob.write`
@@ -109,6 +110,15 @@ class RunningJob(Protocol):
 class Executor(Protocol):
     async def launch(self, directory: TaskDirectory, order: Order) -> RunningJob:
         """Hand the job to a keeper, which starts it. Raises LaunchRefused."""
+
+    async def prepare(self, directory: TaskDirectory, order: Order) -> None:
+        """Start the shell of a launch that may come: of a directory with this one's id.
+
+        A launch finds it there, if it still is what that would start. Raises LaunchRefused.
+        """
+
+    def discard(self, id_: str) -> None:
+        """End the shell that was prepared for this id, if it has not been launched."""
 
     async def attach(self, directory: TaskDirectory, claim: str) -> RunningJob | None:
         """The job that this claim's holder runs; None once the holder is dead.

@@ -13,10 +13,11 @@ from typing import Any, Final
 import msgspec
 import trio
 
-from engine.jobs.channel import Channel, ChannelClosed
+from engine.jobs.channel import Channel, ChannelClosed, memory_files
 from engine.jobs.directory import TaskDirectory
 from engine.jobs.executor import LaunchRefused
-from engine.jobs.local import LocalExecutor, LocalJob, memory_file, wait_dead
+from engine.jobs.local import LocalExecutor
+from engine.jobs.localjob import LocalJob, wait_dead
 from engine.jobs.orphans import MARK
 from engine.keeper.mother import SESSION
 from engine.keeper.python_keeper import START_SECS
@@ -104,33 +105,28 @@ class PythonSession:
         except BaseException:
             channel.close()
             raise
-        return LocalJob(channel, self._executor, directory, is_own=False)
+        return LocalJob(channel, directory)
 
     async def _send(self, channel: Channel, directory: TaskDirectory, order: CodeOrder) -> None:
-        fds: list[int] = []
         name = "t" + directory.id
+        texts = [order.code] if order.stdin is None else [order.code, order.stdin]
+        message = {
+            "op": "run",
+            "dir": str(directory.path),
+            "name": name,
+            "cwd": order.cwd,
+            "env": {**order.env, MARK: name},
+            "stdin": "null" if order.stdin is None else "fd",
+            "streams": "split" if order.split else "merged",
+            "deadline": order.deadline_secs,
+            "cap": order.output_cap_bytes,
+            "fds": len(texts),
+        }
         try:
-            for data in (order.code, order.stdin):
-                if data is not None:
-                    fds.append(memory_file(data))
-            message = {
-                "op": "run",
-                "dir": str(directory.path),
-                "name": name,
-                "cwd": order.cwd,
-                "env": {**order.env, MARK: name},
-                "stdin": "null" if order.stdin is None else "fd",
-                "streams": "split" if order.split else "merged",
-                "deadline": order.deadline_secs,
-                "cap": order.output_cap_bytes,
-                "fds": len(fds),
-            }
-            await channel.send(message, fds)
+            with memory_files(texts) as fds:
+                await channel.send(message, fds)
         except OSError as exc:  # no descriptor or memory to be had
             raise LaunchRefused(f"no call: {exc.strerror}") from exc
-        finally:
-            for fd in fds:
-                os.close(fd)
 
     async def close(self, grace_secs: float) -> bool:
         """End the session: a call that runs is cancelled, after the grace the interpreter killed.

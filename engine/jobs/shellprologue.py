@@ -43,13 +43,12 @@ class ShellState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_prologue(
-    state: ShellState | None, command: bytes, declared: dict[bytes, bytes], *, session: bool
+    state: ShellState | None, declared: dict[bytes, bytes], *, session: bool
 ) -> bytes:
     """What the shell evaluates before the command. It begins in posix mode, without functions."""
     lines = [b"trap %s EXIT" % _quote(shell.EXIT_TRAP.encode())] if session else []
     # Leaving posix mode leaves this one on.
     lines += [b"set +o posix;shopt -u inherit_errexit"]
-    lines += [b"BASH_EXECUTION_STRING=" + _quote(command)]
     functions: list[Function] = []
     posix = b""
     if state is not None:
@@ -61,6 +60,12 @@ def write_prologue(
     lines += [b"declare -x %s=%s" % (name, _quote(value)) for name, value in declared.items()]
     lines += _last_steps(state, functions, posix, session=session)
     return b"\n".join(lines)
+
+
+def write_call(command: bytes, *, restarts_clock: bool) -> bytes:
+    """What `shell.AWAIT_CALL` evaluates; `restarts_clock`: of a shell that may have waited long."""
+    text = b"BASH_EXECUTION_STRING=" + _quote(command)
+    return text + b"\nSECONDS=0" if restarts_clock else text
 
 
 def _restoring(state: ShellState, declared: dict[bytes, bytes]) -> Iterable[bytes]:
@@ -90,6 +95,7 @@ def _last_steps(
 ) -> Iterable[bytes]:
     """One group, parsed before its first command runs: then aliases and functions may come."""
     yield b"{"
+    yield shell.AWAIT_CALL.encode()
     if session if state is None else b"expand_aliases" in state.shell_options:
         yield b"shopt -s expand_aliases"
     if state is not None:

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from engine.jobs.shelldump import Declaration, Dump, comparable, read_dump, unquote
-from engine.jobs.shellprologue import OUR_WORDS, ShellState, set_posix, write_prologue
+from engine.jobs.shellprologue import OUR_WORDS, ShellState, set_posix, write_call, write_prologue
 from engine.keeper import shell
 
 __all__ = ["CallPlan", "ShellState", "commit", "decode_state", "encode_state", "plan_call"]
@@ -48,6 +48,7 @@ class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
     argv: list[str]
     environ: dict[str, str]  # the keeper adds PWD
     prologue: bytes  # at descriptor shell.FD_PROLOGUE
+    call: bytes  # at descriptor shell.FD_CALL
     prior: ShellState | None
     put_in: dict[bytes, bytes]  # variables of this call alone
     foreign: tuple[tuple[bytes, bytes], ...]  # see ShellState
@@ -85,10 +86,13 @@ def plan_call(
         given |= {n: v for n, v in put_in.items() if not _is_variable(n)}
         declared = {n: v for n, v in put_in.items() if _is_variable(n)}
     late = {n: v for n, v in (start | put_in).items() if n in ("BASH_ENV", "POSIXLY_CORRECT")}
+    environ = {n: v for n, v in given.items() if _may_pass(n)} | dict(identity)
+    restarts_clock = state is not None and "SECONDS" not in environ
     return CallPlan(
         argv=shell.argv(session=session),
-        environ={n: v for n, v in given.items() if _may_pass(n)} | dict(identity),
-        prologue=write_prologue(state, command, _encode(declared | late), session=session),
+        environ=environ,
+        prologue=write_prologue(state, _encode(declared | late), session=session),
+        call=write_call(command, restarts_clock=restarts_clock),
         prior=state,
         put_in=_encode({n: v for n, v in put_in.items() if _is_variable(n)}),
         foreign=foreign,

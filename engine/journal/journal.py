@@ -13,7 +13,7 @@ from engine.jobs.directory import TaskDirectory
 from engine.journal.cutter import MAX_TEXT
 from engine.journal.levels import Level
 from engine.journal.pump import Pump
-from engine.model import Status, TaskRecord
+from engine.model import Kind, Status, TaskRecord
 from engine.store.index import Committed, Index
 from engine.store.lines import NewLine
 from engine.tasks.waits import Waits
@@ -46,10 +46,16 @@ class Journal:
         self._index.note([_line(level, text, caller, task)])
 
     def grew(self, record: TaskRecord, directory: TaskDirectory) -> None:
-        """The output of a task has grown, or what is kept of it has changed."""
-        if record.status.is_final and not self._is_read(record):
-            return  # it was read to its end
+        """The output of a task has grown, or what is kept of it has changed.
+
+        Also after its end: whoever is left of it may write, until it is `gone`.
+        """
+        is_new = not self._is_read(record)
         pump = self._pump(record, directory)
+        if record.status.is_final and is_new:
+            pump.end(is_silent=True)  # or it would be here still
+        if pump.is_ended and pump.sizes != record.sizes:
+            pump.may_grow = True  # by somebody who may be in no list
         pump.sizes, pump.dropped = record.sizes, record.dropped
         if pump.is_behind:
             self._index.work(record.id, pump, is_urgent=False)
@@ -60,24 +66,30 @@ class Journal:
         To be called in the turn in which the ended record is put: then one transaction has both,
         or it has how far the output was read.
         """
+        # An interpreter's threads are in no list of survivors.
+        may_grow = bool(record.survivors) or record.kind is Kind.CODE
         is_silent = record.status is Status.SUCCEEDED and not record.output_bytes
-        if is_silent and not self._is_read(record):
+        if is_silent and not may_grow and not self._is_read(record):
             return
         pump = self._pump(record, directory)
         pump.sizes, pump.dropped = record.sizes, record.dropped
-        pump.has_survivors = bool(record.survivors)
+        pump.may_grow = may_grow
         if record.status is not Status.SUCCEEDED:
             text = f"task {record.task_id} {record.status.value}{_how(record)}"
             pump.closing = [_line(Level.ERROR, text, record.caller, record.id)]
-        pump.is_ended = True
-        self._index.work(record.id, pump, is_urgent=True)
+        pump.end(is_silent=is_silent)
+        self._index.work(record.id, pump, is_urgent=not pump.is_settled)
 
     def gone(self, record: TaskRecord) -> None:
         """Nobody of the task is left, so its output will not grow any more."""
         pump = self._pumps.get(record.id)
-        if pump is not None and pump.is_ended and pump.has_survivors:
-            pump.has_survivors = False
+        if pump is None or not pump.is_ended:
+            return
+        pump.may_grow, pump.is_gone = False, True
+        if pump.is_behind or pump.is_kept:
             self._index.work(record.id, pump, is_urgent=False)
+        else:
+            del self._pumps[record.id]
 
     def _is_read(self, record: TaskRecord) -> bool:
         return record.id in self._pumps or record.id in self._unread
@@ -107,7 +119,7 @@ class Journal:
             if pump.is_behind:
                 # Nobody tells when there is a descriptor to be had: the next batch tries.
                 self._index.work(pump.id, pump, is_urgent=not pump.is_starved)
-            elif pump.is_settled and piece.state is None:
+            elif pump.is_gone and piece.state is None:
                 del self._pumps[piece.task]
             if pump.is_settled:
                 self._waits.wake(("journal", piece.task))

@@ -169,11 +169,13 @@ class Pump:
         self._streams = [_Stream(name, s) for name, s in zip(files, states, strict=True)]
         self.sizes: tuple[int, ...] = (0,) * len(files)
         self.dropped: tuple[Ranges, ...] = ()
-        self.has_survivors = False
+        self.may_grow = False  # also after the end; how far it was read is kept as long
         self.closing: list[NewLine] = []  # said once, when all lines are in
         self.is_ended = False  # to be set last: the writer's thread looks at it first
+        self.is_gone = False  # nobody is left who could write
         self.is_starved = False  # there was no descriptor or memory to read with
         self.is_settled = self.is_said  # all that there was at the end is in the journal
+        self.is_kept = state is not None  # the index has a state of it, or may have
         self._is_open = False  # the last piece is not committed
         self._reached: list[_State] = []
         self._read_to = [state.offset for state in states]  # examined, as of the last commit
@@ -182,16 +184,23 @@ class Pump:
     def id(self) -> str:
         return self._id
 
+    def end(self, *, is_silent: bool) -> None:
+        """The task has ended. `is_silent`: nothing was written, and there is nothing to say."""
+        if is_silent:
+            self.is_said = self.is_settled = True
+        self.is_kept = self.is_kept or self.may_grow
+        self.is_ended = True
+
     def read(self) -> Piece:
         """See `Work`."""
         is_ended = self.is_ended
-        sizes, dropped, has_survivors = self.sizes, self.dropped, self.has_survivors
+        sizes, dropped, may_grow = self.sizes, self.dropped, self.may_grow
         if self._is_open:  # it was rolled back
             for stream in self._streams:
                 stream.forget()
         self._is_open, self.is_starved = True, False
-        # What survivors of a task write after its end is read as what a running one writes.
-        is_last = is_ended and not (self.is_said and has_survivors)
+        # What is written after the end of a task is read as what a running one writes.
+        is_last = is_ended and not (self.is_said and may_grow)
         started = [stream.position for stream in self._streams]
         lines = self._read_all(sizes, dropped, is_last=is_last)
         is_done = self._is_done(sizes)
@@ -199,7 +208,7 @@ class Pump:
         if is_finished and not self.is_said:
             lines += self.closing
         self._reached = [stream.reached() for stream in self._streams]
-        is_over = is_finished and not has_survivors
+        is_over = is_finished and not may_grow
         state = (self.is_said or is_finished, self._reached)
         return Piece(
             task=self.id,
@@ -258,6 +267,7 @@ class Pump:
         for i, (stream, state) in enumerate(zip(self._streams, self._reached, strict=True)):
             stream.state = state
             self._read_to[i] = stream.position
+        self.is_kept = piece.state is not None
         self.is_said = self.is_said or piece.is_finished
         self.is_settled = self.is_settled or piece.is_finished
 

@@ -22,12 +22,16 @@ from engine.keeper.spawning import (
     spawn,
 )
 from engine.keeper.terminal import Terminal
+from engine.keeper.warm import WarmShell
 
 # What a request cannot do without: looked at before the claim is taken.
 REQUIRED: Final = frozenset(
     {"dir", "argv", "env", "cwd", "cwd_or_parent", "umask", "stdin", "streams", "deadline", "cap"}
     | {"session", "prologue", "fds"}
 )
+
+
+AHEAD: Final = frozenset({"dir", "argv", "env", "cwd", "cwd_or_parent", "umask", "session"})
 
 
 class Job(Kept):
@@ -45,6 +49,7 @@ class Job(Kept):
         super().__init__(request, keeper)
         self.feed: Feed | None = None
         self._terminal: Terminal | None = None
+        self._warm: WarmShell | None = None
 
     def processes(self) -> list[int]:
         return processes.descendants(os.getpid())
@@ -75,6 +80,14 @@ class Job(Kept):
         self.begin_deadline()
         be_first_out_of_memory(self.pid)
 
+    def start_warm(self, warm: WarmShell) -> None:
+        """Let `warm`, which waits for it, begin. Raises Refused."""
+        self._warm = warm
+        self.open_files()
+        self.pid, self.cwd = warm.pid, warm.cwd
+        warm.begin()
+        self.begin_deadline()
+
     def _open_input(self, text: int | None) -> int | None:
         """Make what `feed` writes to; the job's end of it, where that is a pipe. Raises Refused."""
         try:
@@ -92,9 +105,14 @@ class Job(Kept):
         return None
 
     def open_output(self, name: str) -> Output:
+        if self._warm is not None:
+            output = Output(self.dir_fd, name, self.request["cap"], self._warm.output)
+            self._warm.output = -1  # it is the output's
+            return output
         if self._terminal is None:
             return super().open_output(name)
-        output = Output(self.dir_fd, name, self.request["cap"], self._terminal.master)
+        master = self._terminal.master
+        output = Output(self.dir_fd, name, self.request["cap"], master, is_terminal=True)
         self._terminal.has_master = False  # it is the output's
         return output
 

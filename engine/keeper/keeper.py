@@ -2,8 +2,9 @@
 
 An idle keeper lives as long as its engine; one with a job lives until nobody of the job is left.
 
-Messages to a keeper (see `link` for their form), each answered on the same link:
-  launch   a job, see `job.Job`; descriptors: [prologue] [stdin]     -> started | taken | refused
+Messages to a keeper (see `link` for their form), each but `prepare` answered on the same link:
+  launch   a job, see `job.Job`; descriptors: [prologue call] [stdin] -> started | taken | refused
+  prepare  start the shell of a launch that is to come; descriptor: prologue
   attach   {dir}: news of this directory's job from now on           -> state | absent
   cancel   {grace}: TERM, after `grace` seconds KILL, to everybody   -> signalled
   survey   who is left                                               -> survivors
@@ -14,17 +15,20 @@ News to every link that launched or attached: grew, ended, gone.
 from __future__ import annotations
 
 import binascii
+import fcntl
 import os
 import socket
 from typing import Any, Final
 
-from engine.keeper import shell
-from engine.keeper.job import REQUIRED, Job
+from engine.keeper import shell, taskfiles
+from engine.keeper.job import AHEAD, REQUIRED, Job
 from engine.keeper.kept import Refused
 from engine.keeper.link import Link, LinkBroken
 from engine.keeper.loop import KeeperLoop
 from engine.keeper.loop import keep as keep_kind
 from engine.keeper.news import News
+from engine.keeper.spawning import SpawnFailed
+from engine.keeper.warm import WarmShell
 
 MAX_STATE: Final = 32 << 20  # bytes of a shell's state; one that has more is not carried over
 
@@ -36,7 +40,9 @@ class Keeper(KeeperLoop):
         self._job: Job | None = None
         self._news: News | None = None
         self._has_children = False
+        self._warm: WarmShell | None = None
         self._nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        self._word = fcntl.fcntl(shell.FD_WORD, fcntl.F_DUPFD_CLOEXEC, 0)  # of a cold start
         self._sink = os.memfd_create("state")
         os.dup2(self._sink, shell.FD_SINK, inheritable=False)
         super().__init__(control, sockets)
@@ -51,6 +57,8 @@ class Keeper(KeeperLoop):
         kind = message.get("op")
         if kind == "launch":
             self._launch(link, message)
+        elif kind == "prepare":
+            self._prepare(link, message)
         elif kind == "attach":
             self._attach(link, message)
         elif kind in ("cancel", "survey"):
@@ -91,6 +99,42 @@ class Keeper(KeeperLoop):
         self._news.add(link)
         self.send(link, {"ev": "state", **job.state()})
 
+    def _prepare(self, link: Link, request: dict[str, Any]) -> None:
+        if not request.keys() >= AHEAD:
+            raise LinkBroken("not all of a launch")
+        (prologue,) = link.take_fds(1)
+        try:
+            if self._job is not None or self._warm is not None:
+                raise LinkBroken("this keeper is not free")
+            os.dup2(prologue, shell.FD_PROLOGUE, inheritable=False)
+            os.ftruncate(self._sink, 0)
+            self._prepare_claim(request["dir"])
+            self._warm = WarmShell(request)
+        except (OSError, SpawnFailed):
+            self._forget_call()  # its launch will say what is wrong, if it still is
+        finally:
+            os.close(prologue)
+
+    def _prepare_claim(self, path: str) -> None:
+        try:
+            dir_fd = os.open(path, os.O_DIRECTORY | taskfiles.SAFE_FLAGS)
+        except FileNotFoundError:
+            return  # its call was faster
+        try:
+            taskfiles.prepare_claim(dir_fd, self.identity)
+        finally:
+            os.close(dir_fd)
+
+    def _take_warm(self, request: dict[str, Any]) -> WarmShell | None:
+        """The shell that waits for this launch, if one does and nothing has changed since."""
+        self.reap()
+        warm, self._warm = self._warm, None
+        if warm is None or warm.fits(request):
+            return warm
+        warm.end()
+        self._forget_call()
+        return None
+
     def _launch(self, link: Link, request: dict[str, Any]) -> None:
         if not request.keys() >= REQUIRED:
             raise LinkBroken("not all of a launch")
@@ -104,9 +148,6 @@ class Keeper(KeeperLoop):
                 os.close(fd)
 
     def _start(self, link: Link, request: dict[str, Any], fds: list[int]) -> None:
-        if request["prologue"]:
-            os.dup2(fds[0], shell.FD_PROLOGUE, inheritable=False)
-        os.ftruncate(self._sink, 0)
         try:
             job = Job(request, self.identity)
         except OSError as exc:
@@ -118,7 +159,7 @@ class Keeper(KeeperLoop):
             return
         self._job, self._news = job, (news := News(self.send, link))
         try:
-            job.start(fds[-1] if request["stdin"] == "fd" else None)
+            self._begin(job, fds)
         except Refused as exc:
             self._job = None
             job.close()
@@ -137,7 +178,29 @@ class Keeper(KeeperLoop):
         else:
             self._has_children = True
 
+    def _begin(self, job: Job, fds: list[int]) -> None:
+        """Start the first process, or let the one begin that waits. Raises Refused."""
+        warm = self._take_warm(job.request)
+        if job.request["prologue"]:
+            os.dup2(fds[1], shell.FD_CALL, inheritable=False)
+        if warm is None:
+            if job.request["prologue"]:
+                os.dup2(fds[0], shell.FD_PROLOGUE, inheritable=False)
+            os.ftruncate(self._sink, 0)
+            job.start(fds[-1] if job.request["stdin"] == "fd" else None)
+            return
+        try:
+            job.start_warm(warm)
+        except Refused:
+            warm.end()
+            raise
+
     def on_reaped(self, pid: int, status: int, cpu: float) -> None:
+        if self._warm is not None and pid == self._warm.pid:
+            self._warm.close()  # killed before it had anything to do
+            self._warm = None
+            self._forget_call()
+            return
         job, news = self._job, self._news
         if job is None or news is None or pid != job.pid or job.record is not None:
             return
@@ -170,6 +233,8 @@ class Keeper(KeeperLoop):
         """Let go of the call's text and state: they are not for the next job to read."""
         os.ftruncate(self._sink, 0)
         os.dup2(self._nothing, shell.FD_PROLOGUE, inheritable=False)
+        os.dup2(self._nothing, shell.FD_CALL, inheritable=False)
+        os.dup2(self._word, shell.FD_WORD, inheritable=False)
 
     def _dumped_state(self) -> bytes:
         size = os.fstat(self._sink).st_size

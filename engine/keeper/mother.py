@@ -86,7 +86,7 @@ def take_requests(fd: int) -> socket.socket:
 def reserve_descriptors() -> None:
     """Take the numbers at which shells look, before anything else gets one of them."""
     nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-    for number in (shell.FD_PROLOGUE, shell.FD_EXIT, shell.FD_SINK):
+    for number in shell.ALL_FDS:
         os.dup2(nothing, number, inheritable=False)
     os.close(nothing)
 

@@ -14,7 +14,7 @@ import termios
 from typing import Final
 
 from engine.keeper.linux import punch_hole
-from engine.keeper.taskfiles import SAFE_FLAGS
+from engine.keeper.taskfiles import open_fresh
 
 HEAD_BYTES: Final = 64 << 20  # the beginning that a cap never drops (or half the cap, if less)
 TURN_BYTES: Final = 4 << 20  # copied at most before other work gets its turn
@@ -32,8 +32,16 @@ class Output:
     `size` counts all bytes seen, `dropped` lists the ranges [start, end) that are not in the file.
     """
 
-    def __init__(self, dir_fd: int, name: str, cap: int, terminal: int | None = None) -> None:
-        """`terminal`: read this, non-blocking, in place of a new pipe; closed by `close`."""
+    def __init__(
+        self,
+        dir_fd: int,
+        name: str,
+        cap: int,
+        source: int | None = None,
+        *,
+        is_terminal: bool = False,
+    ) -> None:
+        """`source`: read this, non-blocking, in place of a new pipe; closed by `close`."""
         self.name = name
         self.size = 0
         self.dropped: list[list[int]] = []
@@ -41,14 +49,12 @@ class Output:
         self._head = min(HEAD_BYTES, self._cap // 2) // _BLOCK * _BLOCK
         self._hole_end = self._head
         self._can_punch = True
-        self._is_terminal = terminal is not None
+        self._is_terminal = is_terminal
         self._can_splice = not self._is_terminal  # Linux has none from a terminal
         self._is_wide = self._is_terminal
-        self._file = os.open(
-            name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE_FLAGS, 0o600, dir_fd=dir_fd
-        )
-        if terminal is not None:
-            self.pipe, self._write_end = terminal, -1
+        self._file = open_fresh(dir_fd, name)
+        if source is not None:
+            self.pipe, self._write_end = source, -1
             return
         try:
             self.pipe, self._write_end = os.pipe()

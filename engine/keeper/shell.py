@@ -11,9 +11,13 @@ import os
 from pathlib import Path
 from typing import Final
 
-FD_PROLOGUE: Final = 100  # read once, before the command: restores the state, holds the text
+FD_PROLOGUE: Final = 100  # read once, before the command: restores the state
 FD_EXIT: Final = 101  # the exit script, the same for every call; see `open_scripts`
 FD_SINK: Final = 102  # a file, empty when the shell starts: the state dump is written here
+FD_CALL: Final = 103  # evaluated at the end of the prologue: sets the command's text
+FD_WORD: Final = 104  # read to its end before `FD_CALL`; a shell that finds no word here leaves
+ALL_FDS: Final = (FD_PROLOGUE, FD_EXIT, FD_SINK, FD_CALL, FD_WORD)
+WORD: Final = b"go"
 EXIT_SCRIPT: Final = Path(__file__).with_name("session_exit.bash")
 
 # Posix mode is entered by an assignment, which no function can shadow; in it special builtins
@@ -40,6 +44,13 @@ def _dump(how: str) -> str:
     return f"{body} {_TO_SINK.format(sink=FD_SINK)}"
 
 
+# The last thing but one in a prologue: a shell that is started ahead of its call waits here. What
+# reads a file by `$(<...)` neither forks nor looks for a command; `builtin` is no function yet.
+AWAIT_CALL: Final = (
+    f'[[ $(<"/proc/$PPID/fd/{FD_WORD}") ]]||{{ builtin trap - EXIT;builtin exit 125; }}\n'
+    f'builtin eval "$(<"/proc/$PPID/fd/{FD_CALL}")"'
+)
+
 # Set by the prologue of a session, before the command. `session_exit.bash` knows its two ends.
 EXIT_TRAP: Final = _dump("exit")
 
@@ -62,9 +73,16 @@ def shown(command: str) -> str:
 
 
 def open_scripts() -> None:
-    """Put the exit script at its descriptor, close-on-exec; what is forked from here has it."""
-    fd = os.open(EXIT_SCRIPT, os.O_RDONLY | os.O_CLOEXEC)
+    """Put the exit script and the word at their descriptors, close-on-exec.
+
+    What is forked from here has them.
+    """
+    script = os.open(EXIT_SCRIPT, os.O_RDONLY | os.O_CLOEXEC)
+    word = os.memfd_create("word")
     try:
-        os.dup2(fd, FD_EXIT, inheritable=False)
+        os.write(word, WORD)
+        os.dup2(script, FD_EXIT, inheritable=False)
+        os.dup2(word, FD_WORD, inheritable=False)
     finally:
-        os.close(fd)
+        os.close(script)
+        os.close(word)

@@ -16,6 +16,7 @@ import stat
 from typing import Any, Final
 
 CLAIM: Final = "claim"
+READY: Final = "ready"  # of a directory made ahead: what becomes its claim
 EXIT: Final = "exit"
 EXIT_SIZE: Final = 4096  # bytes: one block, so that the reservation is all or nothing
 CALL_EXIT_SIZE: Final = 8 * EXIT_SIZE  # of a call of code, with its value
@@ -31,13 +32,28 @@ READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | SAFE_FLAGS
 _NOT_OURS: Final = (errno.ELOOP, errno.ENXIO, errno.EACCES)
 
 
+def prepare_claim(dir_fd: int, who: str) -> None:
+    """Make ready what `who` may claim the job with: a second name costs less than a new file."""
+    os.symlink(who, READY, dir_fd=dir_fd)
+
+
 def take_claim(dir_fd: int, who: str = _ENGINE) -> bool:
     """Claim the job of this directory for `who`; False if it is claimed already."""
     try:
-        os.symlink(who, CLAIM, dir_fd=dir_fd)
+        if _is_prepared(dir_fd, who):
+            os.link(READY, CLAIM, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
+        else:
+            os.symlink(who, CLAIM, dir_fd=dir_fd)
     except FileExistsError:
         return False
     return True
+
+
+def _is_prepared(dir_fd: int, who: str) -> bool:
+    try:
+        return os.readlink(READY, dir_fd=dir_fd) == who
+    except OSError:  # mostly: there is none
+        return False
 
 
 def read_claim(dir_fd: int) -> str | None:
@@ -59,11 +75,36 @@ def undo_claim(dir_fd: int, made: list[str]) -> None:
         os.unlink(name, dir_fd=dir_fd)
 
 
-def reserve_exit(dir_fd: int, size: int = EXIT_SIZE) -> int:
-    """Make `exit`, full-sized and not valid yet; its descriptor. Raises OSError (ENOSPC)."""
-    fd = os.open(EXIT, os.O_RDWR | os.O_CREAT | os.O_EXCL | SAFE_FLAGS, 0o600, dir_fd=dir_fd)
+def open_fresh(dir_fd: int, name: str, flags: int = os.O_WRONLY, size: int = 0) -> int:
+    """A descriptor of the file `name`: a new one, or one of at most `size` bytes, made ahead.
+
+    Raises OSError; FileExistsError where something else is in its place.
+    """
     try:
-        if os.write(fd, b" " * size) < size:
+        fd = os.open(name, flags | os.O_NONBLOCK | SAFE_FLAGS, dir_fd=dir_fd)
+    except FileNotFoundError:
+        flags |= os.O_CREAT | os.O_EXCL | SAFE_FLAGS
+        return os.open(name, flags, 0o600, dir_fd=dir_fd)
+    status = os.fstat(fd)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size <= size:
+        return fd
+    os.close(fd)
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+
+
+def reserve_exit(dir_fd: int, size: int = EXIT_SIZE) -> int:
+    """Have `exit` full-sized and not valid yet; its descriptor.
+
+    Raises OSError: ENOSPC, and then there is none; EEXIST where one was written.
+    """
+    fd = open_fresh(dir_fd, EXIT, os.O_RDWR, size)
+    made = os.pread(fd, size, 0)
+    if made.strip():
+        os.close(fd)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), EXIT)
+    missing = size - len(made)
+    try:
+        if missing and os.pwrite(fd, b" " * missing, len(made)) < missing:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError:
         os.close(fd)

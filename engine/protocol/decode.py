@@ -75,15 +75,15 @@ def explain(message: str, value: dict[str, Any], type_: type[msgspec.Struct]) ->
     """
     what, _, at = message.rpartition(" - at `") if " - at `" in message else (message, "", "$`")
     path, field = _resolve(at[:-1], value)
-    phrases = _phrases(type_)
+    words = phrases(type_)
     if missing := _MISSING.match(what):
-        wanted = phrases[missing[1]] if field is None else "string"
+        wanted = words[missing[1]] if field is None else "string"
         return InvalidParams(member_path(path, missing[1]), f"{wanted}; it is missing")
     if field is not None and (unknown := _UNKNOWN.match(what)):
-        return InvalidParams(member_path(path, unknown[1]), phrases[field])
+        return InvalidParams(member_path(path, unknown[1]), words[field])
     if field is not None and path == f"$.{field}":
-        return InvalidParams(path, phrases[field])
-    return InvalidParams(path, phrases.get(f"{field}[]", "string"))
+        return InvalidParams(path, words[field])
+    return InvalidParams(path, words.get(f"{field}[]", "string"))
 
 
 def _without_null(value: dict[str, Any], type_: type[msgspec.Struct]) -> dict[str, Any]:
@@ -124,15 +124,15 @@ def _out_of_range_path(raw: msgspec.Raw | bytes | None) -> str:
 
 
 @functools.cache
-def _phrases(type_: type[msgspec.Struct]) -> dict[str, str]:
+def phrases(type_: type[msgspec.Struct]) -> dict[str, str]:
     """Param name -> what it takes, in words; `name[]` -> what each of its items is."""
     info = inspect.type_info(type_)
     assert isinstance(info, inspect.StructType)
-    phrases = {field.encode_name: _phrase(field.type) for field in info.fields}
+    found = {field.encode_name: _phrase(field.type) for field in info.fields}
     for field in info.fields:
         if words := _item_phrase(field.type):
-            phrases[f"{field.encode_name}[]"] = words
-    return phrases
+            found[f"{field.encode_name}[]"] = words
+    return found
 
 
 def _item_phrase(info: inspect.Type) -> str | None:

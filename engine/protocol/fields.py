@@ -5,6 +5,7 @@ Each alias words, in its `extra`, what a refusal says was expected. No method is
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -135,6 +136,14 @@ def check_exactly_one(**given: object) -> None:
 
 def _listed(names: list[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def to_ms(path: str, time: str) -> int:
+    """The moment of a `Time`. Raises InvalidParams where there is no such day or hour."""
+    try:
+        return int(datetime.fromisoformat(time).timestamp() * 1000)
+    except (ValueError, OverflowError) as exc:
+        raise InvalidParams(path, "time that there is") from exc
 
 
 def utf8_size(text: str) -> int:

@@ -53,6 +53,8 @@ from engine.protocol.fields import (
     utf8_size,
 )
 
+NOT_YET: Final = ("lane", "after", "after_when", "ready_when", "memory_bytes")  # see StartParams
+
 
 class TextInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Text that is the whole of a job's standard input."""
@@ -126,7 +128,7 @@ class StartParams(Params, frozen=True, kw_only=True):
             check_no_nul("$.key", self.key)
 
     def _check_offered(self) -> None:
-        for name in ("lane", "after", "after_when", "ready_when", "memory_bytes"):
+        for name in NOT_YET:
             if getattr(self, name) is not None:
                 raise InvalidParams(f"$.{name}", NOT_OFFERED.format(name))
 
@@ -276,6 +278,18 @@ class ResetSessionParams(Params, frozen=True, kw_only=True):
 
 
 class EngineInfoParams(Params, frozen=True, kw_only=True):
+    pass
+
+
+class RosterParams(Params, frozen=True, kw_only=True):
+    after: Caller | None = None  # the last name of an earlier page
+
+
+class ReadStatsParams(Params, frozen=True, kw_only=True):
+    since: Time | None = None  # the samples after it; None: the last hour
+
+
+class DiscoverParams(Params, frozen=True, kw_only=True):
     pass
 
 

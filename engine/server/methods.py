@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
 
+from engine import VERSION, errors
+from engine.model import now_ms
 from engine.protocol import params as p
+from engine.protocol.openrpc import MethodFacts, make_body, make_document
 from engine.server.dispatcher import ALL_ROLES, Method, Request, Role
 from engine.server.methods_engine import EngineMethods
 from engine.server.methods_input import InputMethods
 from engine.server.methods_logs import LogMethods
 from engine.server.methods_run import RunMethods
+from engine.server.methods_stats import StatsMethods
 from engine.server.methods_tasks import TaskMethods
 from engine.server.services import Services, caller_of
 
@@ -37,30 +42,100 @@ SCHEMAS: Final[dict[str, tuple[type[p.Params], frozenset[Role]]]] = {
     "forget": (p.ForgetParams, _ACTING),
     "reset_session": (p.ResetSessionParams, _ACTING),
     "engine_info": (p.EngineInfoParams, ALL_ROLES),
+    "roster": (p.RosterParams, ALL_ROLES),
+    "read_stats": (p.ReadStatsParams, ALL_ROLES),
+    "rpc.discover": (p.DiscoverParams, ALL_ROLES),
     "shutdown": (p.ShutdownParams, _HUMAN),
 }
 
 
+# Method -> what it does, in a line of the wire's own document.
+SUMMARIES: Final[dict[str, str]] = {
+    "hello": "Once a connection: where the calls and new sessions of its callers start.",
+    "bash": "Runs bash text in the caller's shell session, or in a fresh shell.",
+    "execute": "Runs an argument list without a shell, or Python text in the caller's interpreter.",
+    "wait": "Resumes a promoted call: its result, or how things stand when the time is spent.",
+    "cancel": "Ends every process of a task, or of all tasks of a caller, and waits for that.",
+    "write_stdin": "Feeds a job whose standard input is open.",
+    "read_output": "A page of a task's output from any offset; with a time, waits for more.",
+    "list_tasks": "Tasks, newest first; or those changed since, waiting for the first.",
+    "read_task": "All about one task, without touching anything.",
+    "read_logs": "Lines of the journal; with a time, waits for more.",
+    "forget": "Drops an ended task and its files.",
+    "reset_session": "Has the caller's next call start in a new session.",
+    "engine_info": "The engine's numbers.",
+    "roster": "The callers: their connections, and what they run.",
+    "read_stats": "The last hour in samples of five seconds, and as a whole.",
+    "rpc.discover": "This document.",
+    "shutdown": "Begins the end of the engine.",
+}
+
+_ANY: Final = (
+    errors.InvalidParams,
+    errors.InternalError,
+    errors.ShuttingDown,
+    errors.Overloaded,
+    errors.RequestCancelled,
+    errors.Forbidden,
+)
+_OF_A_HANDLE: Final = (errors.UnknownHandle, errors.ExpiredHandle)
+# Method -> the errors that it may answer with, besides those that any may.
+ERRORS: Final[dict[str, tuple[type[errors.EngineError], ...]]] = {
+    "hello": (errors.InvalidState,),
+    "bash": (*_OF_A_HANDLE, errors.KeyConflict),  # of the task that the key stands for
+    "execute": (*_OF_A_HANDLE, errors.KeyConflict),
+    "wait": _OF_A_HANDLE,
+    "cancel": _OF_A_HANDLE,
+    "write_stdin": (*_OF_A_HANDLE, errors.InvalidState),
+    "read_output": (*_OF_A_HANDLE, errors.OutputGone),
+    "read_task": _OF_A_HANDLE,
+    "read_logs": _OF_A_HANDLE,
+    "forget": (*_OF_A_HANDLE, errors.InvalidState),
+}
+
+
+@functools.cache
+def _wire() -> tuple[str, msgspec.Raw]:
+    """The fingerprint and the document. Takes 20 ms."""
+    facts = {
+        name: MethodFacts(
+            params=type_,
+            roles=roles,
+            errors=(*_ANY, *ERRORS.get(name, ())),
+            summary=SUMMARIES[name],
+        )
+        for name, (type_, roles) in SCHEMAS.items()
+    }
+    body = make_body(facts)
+    digest = hashlib.sha256(msgspec.json.encode(body, order="sorted")).hexdigest()[:16]
+    whole = make_document(body, version=VERSION, fingerprint=digest)
+    return digest, msgspec.Raw(msgspec.json.encode(whole))
+
+
 def fingerprint() -> str:
-    """Changes whenever a method or a param does: 16 hexadecimal digits."""
-    schemas, components = msgspec.json.schema_components([type_ for type_, _ in SCHEMAS.values()])
-    named = dict(zip(SCHEMAS, schemas, strict=True))
-    text = msgspec.json.encode([named, components], order="sorted")
-    return hashlib.sha256(text).hexdigest()[:16]
+    """Changes whenever a method, a param, a result or a role does: 16 hexadecimal digits."""
+    return _wire()[0]
+
+
+def document() -> msgspec.Raw:
+    """The wire in the words of OpenRPC, as JSON."""
+    return _wire()[1]
 
 
 def make_methods(services: Services) -> dict[str, Method]:
     """The dispatcher's table for these services."""
     groups = (
-        EngineMethods(services),
+        EngineMethods(services, document),
         RunMethods(services),
         TaskMethods(services),
         LogMethods(services),
         InputMethods(services),
+        StatsMethods(services),
     )
     table = {}
     for name, (type_, roles) in SCHEMAS.items():
-        (handler,) = [getattr(group, name) for group in groups if hasattr(group, name)]
+        word = name.replace(".", "_")
+        (handler,) = [getattr(group, word) for group in groups if hasattr(group, word)]
         table[name] = Method(handler=_when_ready(services, handler), params=type_, roles=roles)
     return table
 
@@ -71,7 +146,10 @@ def _when_ready(services: Services, handler: Handler) -> Handler:
     async def handle(request: Request, params: Any) -> Any:
         if not services.ready.is_set():
             await services.ready.wait()
-        services.logs.greet(caller_of(request, params), is_onlooker=request.role == "observer")
+        caller, is_onlooker = caller_of(request, params), request.role == "observer"
+        services.logs.greet(caller, is_onlooker=is_onlooker)
+        if not is_onlooker:
+            services.roster.saw(caller, request.connection, now_ms())
         return await handler(request, params)
 
     return handle

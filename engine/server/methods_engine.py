@@ -1,22 +1,25 @@
-"""`hello`, `engine_info`, `shutdown`: the engine itself."""
+"""`hello`, `engine_info`, `rpc.discover`, `shutdown`: the engine itself."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from engine import PROTOCOL, VERSION
 from engine.errors import InvalidState
-from engine.model import rfc3339
-from engine.protocol.params import EngineInfoParams, HelloParams, ShutdownParams
+from engine.model import now_ms, rfc3339
+from engine.protocol.params import DiscoverParams, EngineInfoParams, HelloParams, ShutdownParams
 from engine.server.dispatcher import Request
 from engine.server.services import Services, caller_of
-from engine.tasks.supervisor import now_ms
 
 
 class EngineMethods:
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, services: Services, document: Callable[[], msgspec.Raw]) -> None:
+        """`document`: of all methods, which the table of methods knows how to make."""
+        self._services, self._document = services, document
 
     async def hello(self, request: Request, params: HelloParams) -> dict[str, Any]:
         """Once a connection: where the sessions and calls of its callers start."""
@@ -76,6 +79,10 @@ class EngineMethods:
                 if trouble is not None
             ],
         }
+
+    async def rpc_discover(self, request: Request, params: DiscoverParams) -> msgspec.Raw:
+        """The wire in the words of OpenRPC."""
+        return self._document()
 
     async def shutdown(self, request: Request, params: ShutdownParams) -> dict[str, Any]:
         """Begins the end once the reply is on its way."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 import trio
 
-from engine.errors import InvalidParams
 from engine.journal.levels import Level
 from engine.journal.records import wire
+from engine.protocol.fields import to_ms
 from engine.protocol.params import ReadLogsParams
 from engine.server.dispatcher import Request
 from engine.server.services import Services, caller_of
@@ -46,7 +45,7 @@ class LogMethods:
             whose=params.caller,
             task=task,
             contains=params.contains,
-            since=None if params.since is None else _milliseconds(params.since),
+            since=None if params.since is None else to_ms("$.since", params.since),
         )
         moves = params.after_seq is None and params.before_seq is None and params.since is None
         start = params.after_seq if params.after_seq is not None else logs.greet(caller).read_to
@@ -147,11 +146,3 @@ def _oldest_fitting(found: list[lines.Line], limit_bytes: int) -> list[lines.Lin
 
 def _newest_fitting(found: list[lines.Line], limit_bytes: int) -> list[lines.Line]:
     return _oldest_fitting(found[::-1], limit_bytes)[::-1]
-
-
-def _milliseconds(text: str) -> int:
-    """The moment of an RFC 3339 time. Raises InvalidParams where there is no such day or hour."""
-    try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError) as exc:
-        raise InvalidParams("$.since", "time that there is") from exc

@@ -19,7 +19,7 @@ from engine.server import replies
 from engine.server.dispatcher import Request
 from engine.server.services import Services, caller_of, check_owner, handle_of
 from engine.tasks.cancelling import Cancelled
-from engine.tasks.supervisor import Asked
+from engine.tasks.starting import Asked
 from engine.tasks.task import Task
 
 
@@ -58,16 +58,22 @@ class RunMethods:
                 **what,
             )
         )
-        if params.on_disconnect == "cancel":
-            request.finished = lambda written: self._on_finished(request, task, caller, written)
+        may_cancel = params.on_disconnect == "cancel"
+        request.finished = lambda written: self._on_finished(
+            request, task, caller, written, may_cancel=may_cancel
+        )
         budget = min(params.timeout_secs, self._services.settings.inline_budget_secs)
         await self._services.supervisor.wait_inline(task, budget)
         return await self._reply(request, task, caller, params, is_first=True)
 
-    def _on_finished(self, request: Request, task: Task, caller: str, written: bool) -> None:
-        """A call that was to end with its connection has its reply, or never will."""
+    def _on_finished(
+        self, request: Request, task: Task, caller: str, written: bool, *, may_cancel: bool
+    ) -> None:
+        """A call has its reply, or never will: then it ends, if it was to end with its caller."""
+        if written:
+            self._services.supervisor.prepare_next(task)
         # A repeat of it, under its key, may be waiting and may have asked to keep it.
-        if not written and not task.is_ended and not task.inline_calls:
+        elif may_cancel and not task.is_ended and not task.inline_calls:
             self._services.bind(request.connection, task, caller)
 
     async def _reply(

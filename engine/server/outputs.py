@@ -10,8 +10,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
-import trio
-
 from engine.errors import NO_ROOM, InvalidParams
 from engine.errors import OutputGone as OutputGoneError
 from engine.jobs.excerpt import Excerpt, Source, excerpt, excerpt_pair, recent
@@ -20,6 +18,7 @@ from engine.jobs.pages import MAX_CHARACTER, OffsetPastEnd, OutputFile, OutputGo
 from engine.jobs.plaintext import json_bytes
 from engine.journal.levels import Level, LevelFinder
 from engine.tasks.task import Task
+from engine.threads import in_thread
 
 THREAD_BYTES: Final = 1 << 20  # output above this size is excerpted in a thread
 RUNNING_CHARACTERS: Final = 4_000  # of output so far, in the reply of a promoted call
@@ -77,7 +76,7 @@ async def _read(
             return function(sources)
 
     if task.record.output_bytes > THREAD_BYTES:
-        return await trio.to_thread.run_sync(work)
+        return await in_thread(work)
     return work()
 
 

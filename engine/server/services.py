@@ -16,6 +16,8 @@ from engine.protocol.params import HelloParams, Params
 from engine.server.connection import Connection
 from engine.server.dispatcher import Request
 from engine.server.logs import ReplyLogs
+from engine.server.roster import Roster
+from engine.server.stats import Stats
 from engine.store.index import Index
 from engine.store.ledger import Ledger
 from engine.tasks.cancelling import Canceller
@@ -40,11 +42,13 @@ class Services:
     ledger: Ledger
     journal: Journal
     logs: ReplyLogs
+    stats: Stats
     waits: Waits
     started_at: int  # ms
     fingerprint: str
     stop: Callable[[str], None]
     ready: trio.Event  # set once all tasks of an earlier engine have their place
+    roster: Roster = field(default_factory=Roster)
     connections: set[Connection] = field(default_factory=set)
     # Tasks that are to end with their connection, each with the caller who asked for that.
     bound: dict[Connection, dict[Task, str]] = field(default_factory=dict)
@@ -55,6 +59,7 @@ class Services:
     def closed(self, connection: Connection) -> None:
         """The caller that the connection itself was is gone with it."""
         self.connections.discard(connection)
+        self.roster.closed(connection)
         for task, caller in self.bound.pop(connection, {}).items():
             if not task.is_ended:
                 self.canceller.cancel_soon(task, DISCONNECT_GRACE_SECS, by=caller)

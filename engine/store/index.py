@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -19,6 +20,7 @@ import trio
 from engine.model import Status, TaskRecord
 from engine.store import lines
 from engine.store.writer import BatchWriter, StoreUnavailable, open_database
+from engine.threads import in_thread
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS task (
@@ -74,14 +76,14 @@ class _Notes(msgspec.Struct, frozen=True):
 
 
 class Committed(msgspec.Struct):
-    """What one transaction held: the last `seq`, whether rows changed, how many lines, of which
-    levels, and the pieces. `postponed`: what was too much for one.
+    """What one transaction held: the last `seq`, whether rows changed, how many lines, how many of
+    each level, and the pieces. `postponed`: what was too much for one.
     """
 
     seq: int
+    levels: Counter[int]
     has_rows: bool = False
     line_count: int = 0
-    levels: set[int] = set()
     pieces: list[tuple[lines.Work, lines.Piece]] = []
     postponed: list[lines.Work] = []
     total_lines: int = 0
@@ -151,7 +153,7 @@ class Index:
             finally:
                 self._idle.append(reader)
 
-        return await trio.to_thread.run_sync(work, limiter=self._limiter)
+        return await in_thread(work, limiter=self._limiter)
 
     @property
     def reader(self) -> sqlite3.Connection:
@@ -244,7 +246,7 @@ class Index:
     def _apply(self, connection: sqlite3.Connection, items: list[_Item]) -> Committed:
         """Write the batch, in the writer's thread."""
         (seq,) = connection.execute("SELECT value FROM fact WHERE name = 'seq'").fetchone()
-        done = Committed(seq, levels=set(), pieces=[], postponed=[])
+        done = Committed(seq, Counter(), pieces=[], postponed=[])
         self._apply_each(connection, items, done)
         connection.execute("UPDATE fact SET value = ? WHERE name = 'seq'", (done.seq,))
         done.total_lines = self.line_count + done.line_count
@@ -374,7 +376,7 @@ def _row(item: TaskRecord | _Forgotten, seq: int) -> _Row:
 
 def _count(done: Committed, new: list[lines.NewLine]) -> None:
     done.line_count += len(new)
-    done.levels.update({line.level for line in new})
+    done.levels.update(line.level for line in new)
 
 
 _Item = TaskRecord | _Forgotten | _Notes | lines.Work

@@ -10,9 +10,9 @@ import trio
 
 from engine.jobs import orphans
 from engine.jobs.executor import RunningJob
-from engine.model import Status
+from engine.model import Status, now_ms
 from engine.tasks import ending
-from engine.tasks.supervisor import Supervisor, now_ms
+from engine.tasks.supervisor import Supervisor
 from engine.tasks.task import Task
 
 LAUNCH_SECS: Final = 10.0  # for a job under way to its keeper to get there
@@ -102,7 +102,7 @@ class Canceller:
         if not self._supervisor.take_out(task):
             return False
         if self._supervisor.end_unstarted(task, ending.unstarted("cancelled", now_ms())):
-            self._supervisor.catalog.retire(task)
+            self._supervisor.let_go(task)
             return True
         # A keeper of an engine before us had it after all.
         self._supervisor.adopt(task)

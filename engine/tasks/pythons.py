@@ -18,7 +18,8 @@ import trio
 from engine.config import Home
 from engine.jobs.directory import Spec, TaskDirectory
 from engine.jobs.executor import LaunchRefused
-from engine.jobs.local import LocalExecutor, LocalJob
+from engine.jobs.local import LocalExecutor
+from engine.jobs.localjob import LocalJob
 from engine.jobs.pythonlocal import (
     InterpreterFailed,
     PythonSession,

@@ -19,7 +19,8 @@ from engine.model import Status, TaskRecord
 from engine.store.index import Index
 from engine.store.ledger import Key, Ledger
 from engine.store.writer import StoreUnavailable
-from engine.tasks.supervisor import Supervisor, record_of
+from engine.tasks.accepting import record_of
+from engine.tasks.supervisor import Supervisor
 from engine.tasks.task import Task
 
 log = structlog.get_logger()
@@ -50,7 +51,7 @@ async def recover(
     if not ledger.is_complete:
         await _give_keys(home, ledger)
     for entry in os.scandir(home.tasks):
-        if entry.name in final:
+        if entry.name in final or entry.name == home.ahead.name:
             continue
         task = await _read(ledger, TaskDirectory(home.tasks, entry.name), known)
         if task is None:
@@ -59,7 +60,7 @@ async def recover(
             continue
         known.pop(task.id, None)
         supervisor.catalog.add(task)
-        supervisor.count_on(task.record.order)
+        supervisor.acceptor.count_on(task.record.order)
         match _standing(task):
             case "ended":
                 counts.ended += 1

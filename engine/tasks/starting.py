@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from engine.jobs.directory import Base, Spec
 from engine.jobs.executor import Order
 from engine.jobs.orphans import MARK
@@ -20,6 +22,26 @@ DEFAULTS: Final = {"NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat", "TERM": 
 TERMINAL_DEFAULTS: Final = {"TERM": "xterm"}
 _BASE_NAMES: Final = frozenset({"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ", "TMPDIR"})
 _BASE_PREFIXES: Final = ("LC_", "XDG_")
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that starts something, as its method understood it."""
+
+    caller: str
+    base: Base
+    command: str | None = None
+    argv: list[str] | None = None
+    code: str | None = None
+    session: bool = False
+    cwd: str | None = None
+    env: dict[str, str] = {}
+    stdin: str | None = None
+    stdin_open: bool = False
+    pty: bool = False
+    split: bool = False
+    deadline_secs: float | None = None
+    key: str | None = None
+    digest: str | None = None
 
 
 def default_base(environ: Mapping[str, str]) -> Base:
@@ -84,6 +106,7 @@ class Starter:
             deadline_secs=spec.deadline_secs,
             output_cap_bytes=self._cap,
             prologue=plan.prologue if plan is not None else None,
+            call=plan.call if plan is not None else b"",
             stdin=None if spec.stdin is None else spec.stdin.encode(),
             wants_state=spec.session and plan is not None,
             stdin_open=spec.stdin_open,

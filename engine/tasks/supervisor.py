@@ -6,9 +6,8 @@ a keeper. The supervisor knows callers by name; of sockets and replies it knows 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import os
-import time
 from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
@@ -16,55 +15,32 @@ import msgspec
 import structlog
 import trio
 
-from engine.config import Home, Settings
-from engine.errors import InvalidState, KeyConflict, Overloaded, ShuttingDown
-from engine.jobs.directory import Base, Spec, TaskDirectory, make_directory
+from engine.errors import InvalidState, Overloaded
+from engine.jobs.directory import TaskDirectory
 from engine.jobs.executor import Executor, LaunchRefused, Outcome, RunningJob
 from engine.jobs.pythonlocal import InterpreterFailed
-from engine.model import Kind, Status, TaskRecord, as_text, title_of
+from engine.model import Kind, Status, TaskRecord, as_text, now_ms
 from engine.store.index import Index
-from engine.store.ledger import Key, Ledger, Tomb
+from engine.store.ledger import Ledger, Tomb
 from engine.store.writer import StoreUnavailable
 from engine.tasks import ending
+from engine.tasks.accepting import Acceptor
+from engine.tasks.ahead import DirectoriesAhead
 from engine.tasks.catalog import Catalog
 from engine.tasks.pythons import OpeningCancelled, PythonSessions
 from engine.tasks.queue import FairQueue
 from engine.tasks.sessions import ShellSessions
-from engine.tasks.starting import Starter
+from engine.tasks.starting import Asked, Starter
 from engine.tasks.task import Listener, Task
 from engine.tasks.turns import Turns
 from engine.tasks.waits import Waits
+from engine.tasks.warming import WarmShells
 
 START_SECS: Final = 5.0  # that a call waits for the start of a job that has its slot; usually 3 ms
 MAX_LAUNCHES: Final = 5  # of one job, by keepers that die before they claim it
 RETRY_SECS: Final = 1.0  # until a task's directory is tried again that could not be read
-KEY_SECS: Final = 10.0  # for a key to be on disk
 
 log = structlog.get_logger()
-
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that starts something, as its method understood it."""
-
-    caller: str
-    base: Base
-    command: str | None = None
-    argv: list[str] | None = None
-    code: str | None = None
-    session: bool = False
-    cwd: str | None = None
-    env: dict[str, str] = {}
-    stdin: str | None = None
-    stdin_open: bool = False
-    pty: bool = False
-    split: bool = False
-    deadline_secs: float | None = None
-    key: str | None = None
-    digest: str | None = None
-
-
-def now_ms() -> int:
-    return int(time.time() * 1000)
 
 
 class TaskLog(Protocol):
@@ -86,11 +62,13 @@ class Supervisor:
     def __init__(
         self,
         *,
-        home: Home,
-        settings: Settings,
+        acceptor: Acceptor,
+        slots: int,
         executor: Executor,
         starter: Starter,
         sessions: ShellSessions,
+        warm: WarmShells,
+        directories: DirectoriesAhead,
         pythons: PythonSessions,
         index: Index,
         ledger: Ledger,
@@ -99,19 +77,19 @@ class Supervisor:
         task_log: TaskLog,
         job_nursery: trio.Nursery,
     ) -> None:
-        self._home, self._settings = home, settings
+        self.acceptor = acceptor
         self._executor, self._starter = executor, starter
         self.sessions, self.pythons = sessions, pythons
+        self._warm, self._directories = warm, directories
         self._index, self._ledger, self.catalog, self.waits = index, ledger, catalog, waits
         self._task_log = task_log
         self._job_nursery = job_nursery
         self.queue: FairQueue[Task] = FairQueue()
         self.turns: Turns[Task] = Turns()  # in the callers' Python sessions
         self._gone: set[str] = set()  # callers of whom only tasks are left
-        self.slots = settings.slot_count
+        self.slots = slots
         self.running: set[Task] = set()  # those that hold a slot
         self.is_stopping = False
-        self._next_order = index.latest_order + 1
 
     # -- in ------------------------------------------------------------------------------------
 
@@ -121,77 +99,10 @@ class Supervisor:
         Raises ShuttingDown, Overloaded, KeyConflict, ExpiredHandle. Once a new task is there,
         cancelling does not undo it.
         """
-        if asked.key is not None and (known := self._ledger.find_key(asked.caller, asked.key)):
-            return await self._answer_key(asked, known)
-        self._check_room()
-        task = self._make(asked)
-        self.catalog.add(task)
-        if asked.key is not None:
-            await self._write_key(asked, task)
-        self.enqueue(task)
+        task, is_new = await self.acceptor.accept(asked, len(self.queue) + len(self.turns))
+        if is_new:
+            self.enqueue(task)
         return task
-
-    async def _answer_key(self, asked: Asked, known: Key) -> Task:
-        if known.digest != asked.digest:
-            raise KeyConflict(known.key, task_id="t" + known.task)
-        try:
-            await self._ledger.settle()
-        except StoreUnavailable as exc:
-            raise Overloaded("the store does not take writes", "store") from exc
-        return self.catalog.find("t" + known.task)
-
-    async def _write_key(self, asked: Asked, task: Task) -> None:
-        key = Key(caller=asked.caller, key=asked.key or "", digest=asked.digest or "", task=task.id)
-        written = False
-        try:
-            with trio.move_on_after(KEY_SECS, shield=True):
-                await self._ledger.add(key)
-                written = True
-        except StoreUnavailable as exc:
-            raise Overloaded("the store does not take writes", "store") from exc
-        finally:
-            if not written:
-                self.catalog.retire(task)
-                task.directory.remove()
-        if not written:
-            raise Overloaded("the store does not take writes", "store")
-
-    def _check_room(self) -> None:
-        if self.is_stopping:
-            raise ShuttingDown
-        if len(self.queue) + len(self.turns) >= self._settings.queue_limit:
-            raise Overloaded("the queue is full", self._settings.queue_limit)
-        disk = os.statvfs(self._home.tasks)
-        if disk.f_bavail * disk.f_frsize < self._settings.min_free_bytes:
-            raise Overloaded("too little free disk for new calls", self._settings.min_free_bytes)
-
-    def _make(self, asked: Asked) -> Task:
-        """The directory of a new task, with what was asked in it. Raises Overloaded."""
-        try:
-            directory = make_directory(self._home.tasks)
-            while self.catalog.is_buried(directory.id):
-                directory.remove()
-                directory = make_directory(self._home.tasks)
-            kind = Kind.ARGV if asked.argv is not None else Kind.BASH
-            kind = kind if asked.code is None else Kind.CODE
-            spec = Spec(
-                id=directory.id,
-                kind=kind,
-                title=title_of(asked.command or asked.code or " ".join(asked.argv or ())),
-                order=self._next_order,
-                created_at=now_ms(),
-                **{name: getattr(asked, name) for name in asked.__struct_fields__},
-            )
-            self._next_order += 1
-            directory.write_spec(spec)
-        except OSError as exc:
-            log.error("call_not_accepted", reason=str(exc))
-            raise Overloaded(f"no task directory: {exc.strerror}", "disk") from exc
-        return Task(record_of(spec), directory, spec)
-
-    def count_on(self, order: int) -> None:
-        """Give the next tasks orders after `order`, which one of an earlier engine has."""
-        self._next_order = max(self._next_order, order + 1)
 
     # -- queue and slots -------------------------------------------------------------------------
 
@@ -272,11 +183,11 @@ class Supervisor:
             is_ours = self.end_unstarted(task, ending.unstarted("cancelled", now_ms()))
             outcome = Outcome.GONE if is_ours else Outcome.TAKEN
         if outcome is Outcome.GONE:
-            self._let_go(task)
+            self.let_go(task)
         else:
             await self.resolve(task)
 
-    def _let_go(self, task: Task) -> None:
+    def let_go(self, task: Task) -> None:
         """Nobody of the task is left: the index and the journal know it from here on."""
         self.catalog.retire(task)
         self._task_log.gone(task.record)
@@ -302,6 +213,7 @@ class Supervisor:
             raise LaunchRefused(f"not read: {exc.strerror}") from exc
         if spec.kind is Kind.CODE:
             return await self.pythons.launch(task, spec)
+        self._warm.take(spec, state)
         order, task.plan = self._starter.order(spec, state)
         task.spec = spec
         task.change(cwd=as_text(order.cwd))
@@ -338,7 +250,7 @@ class Supervisor:
             return True
         if claim is None:
             self._refuse(task, LaunchRefused(f"{MAX_LAUNCHES} keepers died before they began it"))
-            self.catalog.retire(task)
+            self.let_go(task)
             return True
         job = await self._executor.attach(task.directory, claim) if claim else None
         outcome = Outcome.ABSENT if job is None else await self._watch(task, job)
@@ -347,7 +259,9 @@ class Supervisor:
             return False  # if that keeper is dead, the next attach says so
         if not task.is_ended:
             self._lose(task)
-        self._let_go(task)
+        elif outcome is Outcome.ABSENT:
+            self._take_rest(task)
+        self.let_go(task)
         self.waits.wake(("start", task.id))  # whoever waits for its keeper: there is none
         return True
 
@@ -359,6 +273,13 @@ class Supervisor:
             return
         if end is not None:
             self.on_ended(task, end, b"")
+
+    def _take_rest(self, task: Task) -> None:
+        """What processes wrote after the end of their job, and nobody told us of."""
+        with contextlib.suppress(FileNotFoundError):
+            sizes = task.directory.output_sizes(task.record.files)
+            if sum(sizes) > task.record.output_bytes:
+                self._on_grew(task, {"sizes": sizes, "dropped": task.record.dropped})
 
     def _requeue(self, task: Task) -> None:
         task.is_launching = False
@@ -385,7 +306,8 @@ class Supervisor:
     def _on_started(self, task: Task, news: dict[str, Any]) -> None:
         task.is_launching = False
         task.spec = task.spec if task.plan is not None else None
-        if task.record.status is Status.QUEUED or task.record.started_at != news["startedAt"]:
+        if not task.is_ended:
+            # Also of one that was known to run: the index may be a new one.
             wanted, cwd = task.record.cwd, as_text(news["cwd"]) or None
             is_elsewhere = wanted is not None and cwd is not None and cwd != wanted
             task.change(
@@ -480,6 +402,7 @@ class Supervisor:
         What runs now leaves it, or its end would bring the old one back.
         """
         self.sessions.reset(caller)
+        self._warm.discard(caller)
         for task in self.catalog.unfinished():
             if task.record.caller == caller:
                 task.plan = None
@@ -487,6 +410,7 @@ class Supervisor:
     def leave(self, caller: str) -> None:
         """The caller is gone: drop its sessions, the Python one once no call of it is left."""
         self.sessions.reset(caller)
+        self._warm.discard(caller)
         self._gone.add(caller)
         self._forget_if_gone(caller)
 
@@ -494,6 +418,13 @@ class Supervisor:
         if caller in self._gone and self.turns.holder(caller) is None:
             self._gone.discard(caller)
             self._job_nursery.start_soon(self.pythons.forget, caller)
+
+    def prepare_next(self, task: Task) -> None:
+        """Have files, and if this call ended inline a shell, ready for one that may follow."""
+        record = task.record
+        if record.kind is Kind.BASH and record.session and task.is_ended and not record.promoted:
+            self._job_nursery.start_soon(self._warm.renew, record.caller)
+        self._job_nursery.start_soon(self._directories.refill)
 
     def _promote(self, task: Task) -> None:
         if not task.record.promoted:
@@ -523,27 +454,12 @@ class Supervisor:
 
     def start_nothing(self) -> None:
         """Refuse new calls, and leave those that wait in the queue there."""
-        self.is_stopping = True
+        self.is_stopping = self.acceptor.is_closed = True
 
     def stop(self) -> None:
         """Start nothing more and answer all who wait with how things stand. Jobs run on."""
         self.start_nothing()
         self.waits.stop()
-
-
-def record_of(spec: Spec) -> TaskRecord:
-    """The first record of a task, as its spec has it."""
-    return TaskRecord(
-        id=spec.id,
-        caller=spec.caller,
-        kind=spec.kind,
-        title=spec.title,
-        order=spec.order,
-        created_at=spec.created_at,
-        split=spec.split,
-        session=spec.session,
-        deadline_secs=spec.deadline_secs,
-    )
 
 
 def in_python_session(task: Task) -> bool:

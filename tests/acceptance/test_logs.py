@@ -43,6 +43,19 @@ def tail_until(client: Client, name: str, after: int, last: str) -> list[dict[st
     raise AssertionError(f"{last} never came: {found[-3:]}")
 
 
+def wait_lines(client: Client, task: str, count: int) -> list[str]:
+    """The texts of a task's lines, once there are as many as `count`."""
+    found: list[str] = []
+    after = 0
+    while len(found) < count:
+        page = client.call(
+            "read_logs", as_="dev", taskId=task, logScope="all", after_seq=after, timeout_secs=25
+        )
+        assert page["lines"], f"no more lines after {found}"
+        found, after = found + texts(page, member="lines"), page["nextAfterSeq"]
+    return found
+
+
 def broken_build(folder: Path) -> None:
     folder.mkdir()
     (folder / "Makefile").write_text(MAKEFILE)
@@ -201,6 +214,36 @@ def test_what_survivors_write_is_read_on_after_a_restart(tmp_path: Path) -> None
             *("started", said),
             *("parted", "last"),
         ]
+
+
+def test_what_is_left_of_calls_that_ended_silently_is_heard_also_after_a_kill(
+    tmp_path: Path,
+) -> None:
+    engine = Engine(tmp_path / "home", "--set", "min_free_bytes=0")
+    with engine, Gate(tmp_path / "gate") as gate:
+        loop = f"{gate.wait}; echo ERROR one; {gate.wait}; echo ERROR two"
+        with engine.connect() as client:
+            caller = client.caller("ci")
+            code = f"import threading\ngate = open({str(gate.path)!r})\n"
+            code += "def work(number):\n    gate.readline(); print('ERROR', number)\n"
+            code += "threading.Thread(target=lambda: [work(1), work(2)]).start()"
+            replies = [
+                caller.bash(f"({loop}) &"),
+                caller.execute("bash", "-c", f"({loop}) &"),
+                caller.call("execute", code=code),
+            ]
+            assert [(reply["status"], reply["output"]) for reply in replies] == [
+                ("succeeded", "")
+            ] * 3
+            gate.open(3)
+            first = [wait_lines(client, reply["taskId"], 1) for reply in replies]
+        engine.kill()
+        gate.open(3)
+        engine.start()
+        with engine.connect() as client:
+            both = [wait_lines(client, reply["taskId"], 2) for reply in replies]
+        assert first == [["ERROR one"], ["ERROR one"], ["ERROR 1"]]
+        assert both == [["ERROR one", "ERROR two"]] * 2 + [["ERROR 1", "ERROR 2"]]
 
 
 def test_marks_and_read_positions_outlive_the_engine(tmp_path: Path) -> None:

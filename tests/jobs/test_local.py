@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 import trio
 
+from engine.jobs.channel import memory_files
 from engine.jobs.directory import TaskDirectory
 from engine.jobs.executor import LaunchRefused, Order, Outcome
-from engine.jobs.local import MAX_IDLE_KEEPERS, LocalExecutor, LocalJob, memory_file, wait_dead
+from engine.jobs.local import MAX_IDLE_KEEPERS, LocalExecutor
+from engine.jobs.localjob import LocalJob, wait_dead
 from engine.keeper import processes
 
 LIMIT = 15.0  # seconds for anything here
@@ -67,6 +69,7 @@ def order(*argv: str, **changes: Any) -> Order:
         "deadline_secs": None,
         "output_cap_bytes": 1 << 30,
         "prologue": None,
+        "call": b"",
         "stdin": None,
         "wants_state": False,
     }
@@ -491,11 +494,8 @@ async def test_sockets_of_dead_keepers_are_removed_at_the_start(home: Home) -> N
 
 
 def test_a_memory_file_is_read_from_its_start_and_cannot_be_written() -> None:
-    fd = memory_file(b"x" * 3_000_000)
-    try:
+    with memory_files([b"x" * 3_000_000]) as (fd,):
         assert os.read(fd, 5) == b"xxxxx"
         assert os.fstat(fd).st_size == 3_000_000
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.write(fd, b"y")
-    finally:
-        os.close(fd)

@@ -13,7 +13,8 @@ import trio
 
 from engine.jobs.directory import TaskDirectory
 from engine.jobs.executor import LaunchRefused, Outcome
-from engine.jobs.local import LocalExecutor, LocalJob, wait_dead
+from engine.jobs.local import LocalExecutor
+from engine.jobs.localjob import LocalJob, wait_dead
 from engine.jobs.pythonlocal import (
     CodeOrder,
     InterpreterFailed,
@@ -198,6 +199,8 @@ async def test_a_session_that_has_died_is_over_and_is_not_found(
 async def test_survivors_of_a_call_are_listed_and_ended(home: Home, session: PythonSession) -> None:
     seen = Listener()
     code = "import subprocess; child = subprocess.Popen(['sleep', '600'])"
+    # In the middle of exec(2) a process has a name and no command line yet.
+    code += "; command = f'/proc/{child.pid}/cmdline'\nwhile not open(command).read(): pass"
     with trio.fail_after(LIMIT):
         async with trio.open_nursery() as nursery:
             job = await session.run(home.directory(), call(code))

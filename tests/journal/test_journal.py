@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import trio
 
 from engine.jobs.directory import TaskDirectory, make_directory
@@ -19,6 +20,7 @@ from engine.store.index import Committed, Index
 from engine.tasks.waits import Waits
 
 LIMIT = 10.0  # seconds for any wait here
+LEFT = (Survivor(pid=1, command="x"),)
 
 
 @asynccontextmanager
@@ -61,6 +63,7 @@ async def test_the_lines_of_an_ended_task_are_in_before_settle_returns(tmp_path:
         assert texts(index) == ["one", "two", f"task t{record.id} failed (exit 3)"]
         # News that come after the end begin nothing anew, and nothing is remembered.
         journal.grew(record, directory)
+        journal.gone(record)
         await index.flush()
         assert len(texts(index)) == 3
         assert index.unread() == {}
@@ -91,14 +94,12 @@ async def test_what_a_job_says_of_itself_stays_one_line_without_controls(tmp_pat
 
 async def test_an_engine_that_follows_reads_on_and_says_the_end_once(tmp_path: Path) -> None:
     directory = make_directory(tmp_path)
-    left = (Survivor(pid=1, command="x"),)
-    record = written(directory, b"one\n", status=Status.FAILED, signal="SIGKILL", survivors=left)
+    facts = {"status": Status.FAILED, "signal": "SIGKILL", "survivors": LEFT}
+    record = written(directory, b"one\n", **facts)
     async with keeping(tmp_path) as (journal, index):
         journal.ended(record, directory)
         assert await journal.settle(record.id)
-    record = written(
-        directory, b"one\ntwo\nlast", status=Status.FAILED, signal="SIGKILL", survivors=left
-    )
+    record = written(directory, b"one\ntwo\nlast", **facts)
     async with keeping(tmp_path) as (journal, index):
         assert journal.unread() == [record.id]
         journal.ended(record, directory)
@@ -109,6 +110,51 @@ async def test_an_engine_that_follows_reads_on_and_says_the_end_once(tmp_path: P
         await index.flush()
         assert texts(index) == ["one", said, "two", "last"]
         assert index.unread() == {}
+
+
+@pytest.mark.parametrize("facts", [{"survivors": LEFT}, {"kind": Kind.CODE}])
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_what_is_written_after_a_silent_end_is_read_whoever_writes_it(
+    tmp_path: Path, facts: dict[str, Any], is_killed: bool
+) -> None:
+    directory = make_directory(tmp_path)
+    facts = {"status": Status.SUCCEEDED} | facts
+    async with keeping(tmp_path) as (journal, index):
+        journal.ended(written(directory, b"", **facts), directory)
+        assert await journal.settle(directory.id)
+        await index.flush()
+        if not is_killed:
+            record = written(directory, b"late\npart", **facts)
+            journal.grew(record, directory)
+            journal.gone(record)
+            await index.flush()
+            assert (texts(index), index.unread()) == (["late", "part"], {})
+            return
+    async with keeping(tmp_path) as (journal, index):
+        assert journal.unread() == [directory.id]
+        record = written(directory, b"late\npart", **facts)
+        journal.ended(record, directory)
+        assert await journal.settle(directory.id)
+        await index.flush()
+        assert texts(index) == ["late"]
+        journal.gone(record)
+        await index.flush()
+        assert (texts(index), index.unread()) == (["late", "part"], {})
+
+
+async def test_a_writer_who_is_in_no_list_is_heard_until_all_are_gone(tmp_path: Path) -> None:
+    directory, silent = make_directory(tmp_path), make_directory(tmp_path)
+    async with keeping(tmp_path) as (journal, index):
+        journal.ended(written(directory, b"one\n", status=Status.SUCCEEDED), directory)
+        journal.ended(written(silent, b"", status=Status.SUCCEEDED), silent)
+        assert await journal.settle(directory.id)
+        assert index.unread() == {}
+        journal.grew(written(directory, b"one\ntwo\n", status=Status.SUCCEEDED), directory)
+        journal.grew(written(silent, b"three\n", status=Status.SUCCEEDED), silent)
+        await index.flush()
+    async with keeping(tmp_path) as (journal, index):
+        assert sorted(texts(index)) == ["one", "three", "two"]
+        assert sorted(journal.unread()) == sorted([directory.id, silent.id])
 
 
 async def test_a_flood_does_not_hold_up_the_lines_of_others(tmp_path: Path) -> None:

@@ -94,19 +94,19 @@ def test_the_end_is_said_once_and_what_survivors_write_is_cut_at_its_line_ends(
     directory: TaskDirectory,
 ) -> None:
     pump = pump_of(directory)
-    pump.closing, pump.has_survivors = [CLOSING], True
+    pump.closing, pump.may_grow = [CLOSING], True
     write(pump, b"one\npart", ended=True)
     piece = pump.read()
     pump.committed(piece)
     assert [line.text for line in piece.lines] == ["one", "part", "task x failed"]
     # The engine is killed here.
     pump = pump_of(directory, piece.state)
-    pump.closing, pump.has_survivors = [CLOSING], True
+    pump.closing, pump.may_grow = [CLOSING], True
     write(pump, b"la", ended=True)
     assert drain(pump) == []
     write(pump, b"te\nrest", ended=True)
     assert drain(pump) == ["late"]
-    pump.has_survivors = False
+    pump.may_grow = False
     piece = pump.read()
     assert ([line.text for line in piece.lines], piece.state) == (["rest"], None)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from engine.jobs.shellstate import ShellState, commit, plan_call
+from engine.jobs.shellstate import CallPlan, ShellState, commit, plan_call
 from engine.keeper import shell
 
 RUN_LIMIT: Final = 20  # seconds; nothing here takes one
@@ -23,37 +23,78 @@ class Result(NamedTuple):
     stderr: bytes
 
 
+def put(data: bytes, number: int) -> None:
+    fd = os.memfd_create("part")
+    os.write(fd, data)
+    os.dup2(fd, number, inheritable=False)
+    os.close(fd)
+
+
 @contextmanager
-def descriptors(prologue: bytes) -> Iterator[None]:
+def descriptors(plan: CallPlan) -> Iterator[None]:
     """The keeper's descriptors, for one shell."""
-    for data, number in ((prologue, shell.FD_PROLOGUE), (b"", shell.FD_SINK)):
-        fd = os.memfd_create("part")
-        os.write(fd, data)
-        os.dup2(fd, number, inheritable=False)
-        os.close(fd)
+    put(plan.prologue, shell.FD_PROLOGUE)
+    put(plan.call, shell.FD_CALL)
+    put(b"", shell.FD_SINK)
     shell.open_scripts()
     try:
         yield
     finally:
-        for number in (shell.FD_PROLOGUE, shell.FD_EXIT, shell.FD_SINK):
+        for number in shell.ALL_FDS:
             os.close(number)
 
 
-def run(argv: list[str], env: Mapping[str, str], cwd: bytes) -> Result:
-    done = subprocess.run(
+@contextmanager
+def started(
+    argv: list[str], env: Mapping[str, str], cwd: bytes
+) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(
         argv,
         env={**env, "PWD": os.fsdecode(cwd)},
         cwd=cwd,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=RUN_LIMIT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         start_new_session=True,
-    )
-    return Result(done.returncode, done.stdout, done.stderr)
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def ended(process: subprocess.Popen[bytes]) -> Result:
+    stdout, stderr = process.communicate(timeout=RUN_LIMIT)
+    return Result(process.returncode, stdout, stderr)
+
+
+def run(argv: list[str], env: Mapping[str, str], cwd: bytes) -> Result:
+    with started(argv, env, cwd) as process:
+        return ended(process)
+
+
+def run_warm(plan: CallPlan, cwd: bytes) -> Result:
+    """As a shell that is started ahead: the call comes while it waits for the word."""
+    word, say = os.pipe()
+    put(b"", shell.FD_CALL)
+    os.dup2(word, shell.FD_WORD, inheritable=False)
+    os.close(word)
+    try:
+        with started(plan.argv, plan.environ, cwd) as process:
+            put(plan.call, shell.FD_CALL)
+            os.write(say, shell.WORD)
+            os.close(say)
+            say = -1
+            return ended(process)
+    finally:
+        if say >= 0:
+            os.close(say)
 
 
 class Session:
     """A caller's shell session; `state` is what the last call committed."""
+
+    is_warm = False  # whether its shells are started ahead
 
     def __init__(self, cwd: Path, base: Mapping[str, str], **defaults: str) -> None:
         self.start, self.base, self.defaults = os.fsencode(cwd), base, defaults
@@ -73,8 +114,8 @@ class Session:
         cwd = self.start if self.state is None else self.state.directory
         while not os.path.isdir(cwd):
             cwd = os.path.dirname(cwd)
-        with descriptors(plan.prologue):
-            result = run(plan.argv, plan.environ, cwd)
+        with descriptors(plan):
+            result = run_warm(plan, cwd) if self.is_warm else run(plan.argv, plan.environ, cwd)
             raw = os.pread(shell.FD_SINK, os.fstat(shell.FD_SINK).st_size, 0)
         # A shell that a signal ended may have dumped on its way; that does not count.
         self.committed = commit(plan, raw) if result.status >= 0 else None

@@ -410,15 +410,17 @@ def test_a_state_of_several_megabytes_arrives_whole(mother: Nursery) -> None:
 
 def test_the_text_of_one_call_is_not_there_for_the_next(mother: Nursery) -> None:
     directory, keeper = mother.directory(), mother.keeper()
-    fd = os.memfd_create("prologue")
-    os.write(fd, b"secret " * 150_000)
-    read = "wc -c < /proc/$PPID/fd/100; echo state > /proc/$PPID/fd/102"
-    keeper.send(bash(directory, read, prologue=True, fds=1), [fd])
-    os.close(fd)
+    fds = [os.memfd_create("prologue"), os.memfd_create("call")]
+    for fd in fds:
+        os.write(fd, b"secret " * 150_000)
+    read = "cat /proc/$PPID/fd/10[03] | wc -c; echo state > /proc/$PPID/fd/102"
+    keeper.send(bash(directory, read, prologue=True, fds=2), fds)
+    for fd in fds:
+        os.close(fd)
     keeper.expect("gone")
-    assert (directory / "output").read_bytes() == b"1050000\n"
+    assert (directory / "output").read_bytes() == b"2100000\n"
     second = mother.directory("bbbbbb")
-    keeper.send(bash(second, "cat /proc/$PPID/fd/100 /proc/$PPID/fd/102"))
+    keeper.send(bash(second, "cat /proc/$PPID/fd/10[023]"))
     keeper.expect("gone")
     assert (second / "output").read_bytes() == b""
 

@@ -219,7 +219,7 @@ def test_an_end_that_cannot_be_written_is_still_told(
     def refuse(*_args: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(os, "pwrite", refuse)
+    monkeypatch.setattr("engine.keeper.taskfiles.write_exit", refuse)
     assert run(directory, "sh", "-c", "exit 3")["exitCode"] == 3
     assert "not written" in capfd.readouterr().err
 

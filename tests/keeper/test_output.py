@@ -81,8 +81,10 @@ def test_every_byte_is_stored_once_however_it_was_cut(tmp_path: Path, can_splice
 
 
 def test_the_file_is_private_and_never_taken_over(tmp_path: Path) -> None:
-    with opened(tmp_path):
+    with opened(tmp_path) as (output, fd):
         assert (tmp_path / "output").stat().st_mode & 0o777 == 0o600
+        os.write(fd, b"x")
+        output.drain()
         with pytest.raises(FileExistsError), opened(tmp_path):
             pass
 
@@ -298,7 +300,7 @@ def terminal(tmp_path: Path) -> Iterator[tuple[Output, int]]:
     master, slave = os.openpty()
     os.set_blocking(master, False)
     dir_fd = os.open(tmp_path, os.O_DIRECTORY)
-    output = Output(dir_fd, "output", 1 << 30, master)
+    output = Output(dir_fd, "output", 1 << 30, master, is_terminal=True)
     os.close(dir_fd)
     yield output, slave
     output.close()

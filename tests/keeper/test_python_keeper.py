@@ -18,7 +18,14 @@ STUBBORN = (
     "import time\nprint('on', flush=True)\nwhile True:\n"
     "    try:\n        while True: time.sleep(1)\n    except KeyboardInterrupt: pass\n"
 )
-CHILD = "import subprocess\nchild = subprocess.Popen({argv!r})\nprint(child.pid)\n"
+# Prints its pid once it has a command line: in the middle of exec(2) it has a name alone.
+CHILD = """
+import subprocess
+child = subprocess.Popen({argv!r})
+while not open("/proc/%d/cmdline" % child.pid).read():
+    pass
+print(child.pid)
+"""
 
 
 @pytest.fixture
@@ -378,10 +385,9 @@ def test_a_result_that_code_forges_for_another_call_is_not_believed(session: Ses
 
 def test_a_process_left_behind_is_the_survivor_of_its_call_alone(session: Session) -> None:
     first, pid = left_behind(session, "sleep", "600")
-    # Right after its start it may not show its command line yet, only its name.
-    assert [survivor["pid"] for survivor in first["survivors"]] == [pid]
+    assert first["survivors"] == [{"pid": pid, "command": "sleep 600"}]
     second, other = left_behind(session, "sleep", "601")
-    assert [survivor["pid"] for survivor in second["survivors"]] == [other]
+    assert second["survivors"] == [{"pid": other, "command": "sleep 601"}]
     first.link.send({"op": "cancel", "dir": str(first.directory), "grace": 5})
     assert first.link.expect("signalled")["pids"] == [pid]
     first.link.expect("gone")

@@ -199,6 +199,11 @@ def normalised(result: Result) -> Result:
     return Result(result.status, result.stdout, errors)
 
 
+@pytest.fixture(autouse=True, params=["cold", "warm"])
+def _how_shells_start(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "is_warm", request.param == "warm")
+
+
 def here(folder: Path, name: str) -> Path:
     (folder / name / "cwd").mkdir(parents=True)
     return folder / name / "cwd"
@@ -234,7 +239,7 @@ def test_a_call_without_a_session_ends_as_bash_c_does(text: str, tmp_path: Path)
         None, text.encode(), session=False, base=BASE, env={}, defaults={},
         identity={"ENGINE_TASK_ID": "t1"},
     )  # fmt: skip
-    with descriptors(plan.prologue):
+    with descriptors(plan):
         found = run(plan.argv, plan.environ, os.fsencode(here(tmp_path, "ours")))
     assert plan.environ == env
     assert normalised(without(b"/ours/", found)) == normalised(expected)
@@ -243,7 +248,7 @@ def test_a_call_without_a_session_ends_as_bash_c_does(text: str, tmp_path: Path)
 def test_a_call_without_a_session_sets_no_trap_and_expands_no_alias(tmp_path: Path) -> None:
     text = b"trap -p; alias ll='echo alias'\nll"
     plan = plan_call(None, text, session=False, base=BASE, env={}, defaults={}, identity={})
-    with descriptors(plan.prologue):
+    with descriptors(plan):
         found = run(plan.argv, plan.environ, os.fsencode(tmp_path))
     assert found == Result(127, b"", b"bash: line 2: ll: command not found\n")
 

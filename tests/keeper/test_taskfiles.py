@@ -88,10 +88,45 @@ def test_an_exit_that_its_job_has_cut_is_written_all_the_same(dir_fd: int) -> No
     assert taskfiles.read_exit(dir_fd) == record(exitCode=9)
 
 
-def test_exit_is_never_reserved_twice(dir_fd: int) -> None:
+def test_exit_is_reserved_ahead_or_now_and_never_once_it_was_written(dir_fd: int) -> None:
     os.close(taskfiles.reserve_exit(dir_fd))
+    fd = taskfiles.reserve_exit(dir_fd, 8192)
+    assert os.pread(fd, 9000, 0) == b" " * 8192
+    taskfiles.write_exit(fd, record())
+    os.close(fd)
     with pytest.raises(FileExistsError):
-        taskfiles.reserve_exit(dir_fd)
+        taskfiles.reserve_exit(dir_fd, 8192)
+
+
+@pytest.mark.parametrize("what", ["link", "second name", "fifo", "folder", "written"])
+def test_a_file_made_ahead_that_is_not_as_it_was_made_is_not_taken(
+    tmp_path: Path, dir_fd: int, what: str
+) -> None:
+    os.close(taskfiles.open_fresh(dir_fd, "output"))
+    os.close(taskfiles.open_fresh(dir_fd, "output"))  # as it was
+    path = tmp_path / "output"
+    if what == "written":
+        path.write_bytes(b"x")
+    elif what == "second name":
+        os.link(path, tmp_path / "other")
+    else:
+        path.unlink()
+        made = {"link": lambda: path.symlink_to("/dev/null"), "fifo": lambda: os.mkfifo(path)}
+        made.get(what, path.mkdir)()
+    with pytest.raises(OSError, match=r"output|exist|loop|No such device"):
+        taskfiles.open_fresh(dir_fd, "output")
+
+
+def test_a_claim_made_ready_is_its_keepers_alone(tmp_path: Path, dir_fd: int) -> None:
+    taskfiles.prepare_claim(dir_fd, "1 2 boot")
+    assert taskfiles.read_claim(dir_fd) is None
+    assert taskfiles.take_claim(dir_fd, "3 4 boot")
+    assert taskfiles.read_claim(dir_fd) == "3 4 boot"
+    assert not taskfiles.take_claim(dir_fd, "1 2 boot")
+    (tmp_path / "claim").unlink()
+    assert taskfiles.take_claim(dir_fd, "1 2 boot")
+    assert taskfiles.read_claim(dir_fd) == "1 2 boot"
+    assert not taskfiles.take_claim(dir_fd, "1 2 boot")
 
 
 def test_no_exit_reads_as_none(dir_fd: int) -> None:
@@ -213,8 +248,8 @@ def test_a_reserved_exit_with_a_second_name_is_not_written_to(tmp_path: Path, di
 def test_a_disk_that_takes_a_part_of_exit_takes_none(
     tmp_path: Path, dir_fd: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real_write = os.write
-    monkeypatch.setattr(os, "write", lambda fd, data: real_write(fd, data[:100]))
+    real_write = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real_write(fd, data[:100], at))
     with pytest.raises(OSError, match="No space left") as caught:
         taskfiles.reserve_exit(dir_fd)
     assert caught.value.errno == errno.ENOSPC

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from engine.errors import InvalidParams
 from engine.protocol.params import ReadLogsParams
 from engine.server import methods_logs
 from engine.store import lines
@@ -93,10 +92,3 @@ def test_a_page_ends_where_its_bytes_do_and_has_one_line_at_least(
     assert len(read(database, 0, head, limit_bytes=1).lines) == 1
     back = read(database, 0, head, limit_bytes=40_000, before_seq=4)
     assert ([line.seq for line in back.lines], back.has_more) == ([2, 3], True)
-
-
-@pytest.mark.parametrize("text", ["2024-02-30T00:00:00Z", "2024-01-01T25:00:00Z"])
-def test_a_time_that_there_is_not_is_an_error(text: str) -> None:
-    with pytest.raises(InvalidParams, match=r"\$\.since"):
-        methods_logs._milliseconds(text)
-    assert methods_logs._milliseconds("1970-01-01T00:00:01Z") == 1000

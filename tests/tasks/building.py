@@ -17,13 +17,16 @@ from engine.jobs.local import LocalExecutor
 from engine.model import TaskRecord
 from engine.store.index import Index
 from engine.store.ledger import Ledger
+from engine.tasks.accepting import Acceptor
+from engine.tasks.ahead import DirectoriesAhead
 from engine.tasks.cancelling import Canceller
 from engine.tasks.catalog import Catalog
 from engine.tasks.pythons import PythonSessions
 from engine.tasks.sessions import ShellSessions
-from engine.tasks.starting import Starter
-from engine.tasks.supervisor import Asked, Supervisor
+from engine.tasks.starting import Asked, Starter
+from engine.tasks.supervisor import Supervisor
 from engine.tasks.waits import Waits
+from engine.tasks.warming import WarmShells
 
 LIMIT = 10.0  # seconds for any wait in a test
 BASE = Base(cwd="/", env={"PATH": "/bin:/usr/bin"})
@@ -70,10 +73,18 @@ class FakeExecutor:
     make: Callable[[], FakeJob] = FakeJob
     attach_faults: list[Exception] = field(default_factory=list)
     launched: list[str] = field(default_factory=list)
+    prepared: list[str] = field(default_factory=list)
 
     async def launch(self, directory: TaskDirectory, order: Order) -> FakeJob:
         self.launched.append(directory.id)
         return self.make()
+
+    async def prepare(self, directory: TaskDirectory, order: Order) -> None:
+        self.prepared.append(directory.id)
+
+    def discard(self, id_: str) -> None:
+        if id_ in self.prepared:
+            self.prepared.remove(id_)
 
     async def attach(self, directory: TaskDirectory, claim: str) -> FakeJob | None:
         if self.attach_faults:
@@ -125,12 +136,26 @@ async def built(path: Path, executor: FakeExecutor, **settings: Any) -> AsyncIte
             await nursery.start(ledger.serve)
             catalog = Catalog(home, index, ledger)
             starter = Starter(str(home.path), 1 << 30)
+            sessions = ShellSessions(home.sessions)
+            directories = DirectoriesAhead(home, catalog.is_buried)
+            warm = WarmShells(executor, starter, sessions, directories, 2)
+            wanted = Settings(min_free_bytes=0, **settings)
             supervisor = Supervisor(
-                home=home,
-                settings=Settings(min_free_bytes=0, **settings),
+                acceptor=Acceptor(
+                    home=home,
+                    settings=wanted,
+                    catalog=catalog,
+                    ledger=ledger,
+                    directories=directories,
+                    warm=warm,
+                    latest_order=index.latest_order,
+                ),
+                slots=wanted.slot_count,
                 executor=executor,
                 starter=starter,
-                sessions=ShellSessions(home.sessions),
+                sessions=sessions,
+                warm=warm,
+                directories=directories,
                 # Nothing here runs code.
                 pythons=PythonSessions(home, cast(LocalExecutor, executor), starter, nursery),
                 index=index,

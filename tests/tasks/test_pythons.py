@@ -17,9 +17,9 @@ from engine.jobs.executor import LaunchRefused
 from engine.jobs.local import LocalExecutor
 from engine.jobs.pythonlocal import InterpreterFailed, PythonSession, SessionOver
 from engine.model import Kind, Status
+from engine.tasks.accepting import record_of
 from engine.tasks.pythons import OpeningCancelled, PythonSessions
 from engine.tasks.starting import Starter
-from engine.tasks.supervisor import record_of
 from engine.tasks.task import Listener, Task
 
 LIMIT = 20.0  # seconds for any wait in a test

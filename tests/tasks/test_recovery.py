@@ -3,9 +3,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tasks.building import BASE, Built, FakeExecutor, ask, built
+import pytest
+import trio
+import trio.testing
+from tasks.building import BASE, Built, FakeExecutor, FakeJob, ask, built
 
-from engine.jobs.directory import Spec, make_directory
+from engine.jobs.directory import Spec, TaskDirectory, make_directory
 from engine.model import Kind
 from engine.tasks.recovery import Recovery, recover
 
@@ -101,3 +104,24 @@ async def test_strangers_of_one_name_are_all_put_aside(tmp_path: Path) -> None:
             assert (await recovered(engine)).aside == 1
         kept = sorted(path.read_text() for path in engine.home.aside.iterdir())
         assert kept == ["one", "two"]
+
+
+async def test_a_task_that_runs_is_in_an_index_that_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = FakeExecutor()
+
+    async def attach(_directory: TaskDirectory, _claim: str) -> FakeJob:
+        return FakeJob()
+
+    monkeypatch.setattr(executor, "attach", attach)
+    monkeypatch.setattr(TaskDirectory, "claimed_at", lambda _self: 5)  # when its job says it began
+    async with built(tmp_path, executor) as engine:
+        id_ = leave_spec(engine, 1)
+        (engine.home.tasks / id_ / "claim").symlink_to("1 2 boot")
+        assert await recovered(engine) == Recovery(adopted=1)
+        await trio.testing.wait_all_tasks_blocked()
+        await engine.index.flush()
+        record = engine.index.find(id_)
+        assert record is not None
+        assert (record.status, record.started_at, record.cwd) == ("running", 5, "/")

@@ -56,8 +56,8 @@ async def test_a_directory_that_cannot_be_read_now_is_read_later(
 
 async def test_orders_go_on_after_the_highest_that_was_met(tmp_path: Path) -> None:
     async with built(tmp_path, FakeExecutor()) as engine:
-        engine.supervisor.count_on(41)
-        engine.supervisor.count_on(7)
+        engine.supervisor.acceptor.count_on(41)
+        engine.supervisor.acceptor.count_on(7)
         task = await engine.supervisor.accept(ask())
         assert task.record.order == 42
 
@@ -74,7 +74,8 @@ async def test_calls_over_the_limit_or_after_the_end_began_are_refused_and_make_
         engine.supervisor.start_nothing()
         with pytest.raises(ShuttingDown):
             await engine.supervisor.accept(ask())
-        assert len(os.listdir(engine.home.tasks)) == 2
+        assert len(os.listdir(engine.home.tasks)) == 2 + 1  # and where they are made
+        assert os.listdir(engine.home.ahead) == []
 
 
 async def test_a_key_answers_with_its_task_or_a_conflict(tmp_path: Path) -> None:
@@ -85,3 +86,16 @@ async def test_a_key_answers_with_its_task_or_a_conflict(tmp_path: Path) -> None
         with pytest.raises(KeyConflict):
             await engine.supervisor.accept(ask(key="K", digest="other"))
         assert await engine.supervisor.accept(ask("else", key="K", digest="d")) is not first
+
+
+async def test_what_was_written_while_the_last_keeper_left_is_taken_over(tmp_path: Path) -> None:
+    async with built(tmp_path, FakeExecutor()) as engine:
+        task = await engine.supervisor.accept(ask())
+        await engine.supervisor.wait_inline(task, 0)
+        await engine.canceller.cancel(task, 0, by="ci")
+        assert task.record.sizes == (0,)
+        (task.directory.path / "output").write_bytes(b"the last of it")
+        (task.directory.path / "claim").symlink_to("1 2 other-boot")
+        await engine.supervisor.resolve(task)
+        assert task.record.sizes == (14,)
+        assert task.record.last_output_at is not None

@@ -1,0 +1,275 @@
+"""The results of every method: what a client decodes, and what the document of the wire is made of.
+
+A member with a default may be absent; one that may be null says so and has none. Members that are
+new are no error, so a client goes on with a newer engine. The engine itself writes most results
+as plain objects; the tests hold them to these types. Times are RFC 3339 UTC with milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Raw
+
+from engine.protocol.fields import Status
+from engine.protocol.parts import (
+    CancelledTask,
+    Ended,
+    Failure,
+    HourStats,
+    Lane,
+    LogEntry,
+    LogLine,
+    Notice,
+    Part,
+    RosterEntry,
+    Sample,
+    Survivor,
+    TaskRow,
+)
+
+
+class Result(Part, frozen=True, kw_only=True):
+    """What any result may have."""
+
+    schema_changed: bool = False  # the fingerprint that the call brought is not the present one
+
+
+class CallResult(Result, frozen=True, kw_only=True):
+    """What all replies of `bash`, `execute` and `wait` have."""
+
+    kickoff_id: str
+    as_: str = msgspec.field(name="as")
+    logs: list[LogEntry]
+    logs_dropped: int
+    logs_behind: bool = False  # lines of the task are still to come
+    notices: list[Notice]
+
+
+class Finished(CallResult, frozen=True, kw_only=True):
+    """A task that has ended. `output`, or of a split task `stdout` and `stderr`, is there."""
+
+    status: Ended
+    task_id: str
+    exit_code: int | None
+    signal: str | None
+    reason: str | None
+    output: str | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    output_bytes: int
+    omitted_bytes: int
+    omitted_lines: int
+    dropped_bytes: int
+    output_path: str | list[str]
+    cwd: str | None
+    cwd_missing: str | None = None
+    created_at: str
+    started_at: str | None
+    ended_at: str
+    duration_ms: int | None
+    cpu_ms: int | None
+    max_rss_bytes: int | None
+    survivors: list[Survivor]
+    value: str | None = None  # of code: null where its last statement is no expression
+    error: Failure | None = None
+    session_reset: bool = False  # of code: the interpreter of its session is gone
+
+
+class Running(CallResult, frozen=True, kw_only=True):
+    """A task that runs: what there is of its output so far, or what is new."""
+
+    status: Literal["running"]
+    task_id: str
+    elapsed_ms: int
+    output: str | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    output_bytes: int
+    last_output_at: str | None
+    changed: bool
+    ready: bool = False
+    blocked_on: dict[str, Any] | None = None
+    hint: str
+
+
+class Kickoff(CallResult, frozen=True, kw_only=True):
+    """A call that is accepted and not reached yet: it has no task id so far."""
+
+    status: Literal["running"]
+    queue_position: int
+    queue_reason: str
+    blocked_on: dict[str, Any] | None = None
+    hint: str
+
+
+class Hello(Result, frozen=True, kw_only=True):
+    name: str
+    version: str
+    protocol: int
+    as_: str = msgspec.field(name="as")
+    role: Literal["agent", "human", "observer"]
+
+
+class Cancelled(Result, frozen=True, kw_only=True):
+    status: Status
+    outcome: Literal["cancelled", "already_finished"]
+    signalled: list[int]
+    survivors: list[Survivor]
+
+
+class CancelledAll(Result, frozen=True, kw_only=True):
+    """What came of cancelling all that a caller had running or queued, in their order."""
+
+    tasks: list[CancelledTask]
+
+
+class Written(Result, frozen=True, kw_only=True):
+    written: int  # bytes
+
+
+class OutputPage(Result, frozen=True, kw_only=True):
+    """Bytes of an output: `text`, or where the call said `raw`, `base64`."""
+
+    text: str | None = None
+    base64: bytes | None = None
+    offset: int
+    next_offset: int
+    size: int
+    eof: bool
+    dropped_bytes: int
+
+
+class TaskPage(Result, frozen=True, kw_only=True):
+    tasks: list[TaskRow]
+    has_more: bool
+    next: str | None  # the cursor for `before`
+    latest_seq: int
+    next_changed_after: int
+
+
+class TaskDetails(TaskRow, frozen=True, kw_only=True):
+    schema_changed: bool = False
+    command: str | None  # the first 64 KiB
+    cwd: str | None
+    session: bool
+    after: list[str]
+    deadline_secs: float | None = msgspec.field(name="deadline_secs")
+    survivors: list[Survivor]
+    cpu_ms: int | None
+    dropped_bytes: int
+    output_path: str | list[str]
+    decision_text: str | None = None
+
+
+class LogPage(Result, frozen=True, kw_only=True):
+    lines: list[LogLine]
+    next_after_seq: int
+    latest_seq: int
+    has_more: bool
+    left_out: int
+    gap: int = 0  # lines that retention has dropped
+    end_reason: Literal["woke", "timeout"]
+
+
+class Forgotten(Result, frozen=True, kw_only=True):
+    task_id: str
+    status: Literal["forgotten"]
+
+
+class SessionReset(Result, frozen=True, kw_only=True):
+    as_: str = msgspec.field(name="as")
+    kind: Literal["bash", "python"]
+
+
+class EngineInfo(Result, frozen=True, kw_only=True):
+    name: str
+    version: str
+    protocol: int
+    schema_fingerprint: str
+    started_at: str
+    slots: int
+    running: int
+    queued: int
+    held: int
+    oldest_queued_ms: int | None
+    lanes: dict[str, Lane]
+    requests_pending: int
+    oldest_request_ms: int | None
+    callers: int
+    mode_owner: str | None
+    latest_seq: int
+    journal_lines: int
+    output_bytes: int
+    disk_free_bytes: int
+    policy: Literal["none", "enforced", "advisory", "invalid"]
+    limits: dict[str, int | float]  # by the names of the settings
+    degraded: list[str]
+
+
+class Roster(Result, frozen=True, kw_only=True):
+    """The callers by name; with `hasMore` the rest is had by `after` the last one."""
+
+    callers: list[RosterEntry]
+    has_more: bool
+
+
+class Stats(Result, frozen=True, kw_only=True):
+    """The samples after `since`, oldest first; the rest is had by the last one's `time`."""
+
+    samples: list[Sample]
+    has_more: bool
+    last_hour: HourStats
+
+
+class Document(Result, frozen=True, kw_only=True):
+    """The wire in the words of OpenRPC."""
+
+    openrpc: str
+    info: dict[str, Any]
+    methods: list[dict[str, Any]]
+    components: dict[str, Any]
+
+
+class ShuttingDown(Result, frozen=True, kw_only=True):
+    mode: Literal["leave", "cancel"]
+    running: int
+
+
+# Method -> what it answers with: the first of these of which all members are there that must be.
+RESULTS: Final[dict[str, tuple[type[Part], ...]]] = {
+    "hello": (Hello,),
+    "bash": (Finished, Running, Kickoff),
+    "execute": (Finished, Running, Kickoff),
+    "wait": (Finished, Running, Kickoff),
+    "cancel": (Cancelled, CancelledAll),
+    "write_stdin": (Written,),
+    "read_output": (OutputPage,),
+    "list_tasks": (TaskPage,),
+    "read_task": (TaskDetails,),
+    "read_logs": (LogPage,),
+    "forget": (Forgotten,),
+    "reset_session": (SessionReset,),
+    "engine_info": (EngineInfo,),
+    "roster": (Roster,),
+    "read_stats": (Stats,),
+    "rpc.discover": (Document,),
+    "shutdown": (ShuttingDown,),
+}
+
+
+def decode_result(method: str, raw: Raw | bytes) -> Part:
+    """The result of a call of `method`, a key of RESULTS. Raises msgspec.ValidationError."""
+    types = RESULTS[method]
+    if len(types) == 1:
+        return msgspec.json.decode(raw, type=types[0])
+    members = msgspec.json.decode(raw, type=dict[str, Raw]).keys()
+    type_ = next((each for each in types if required(each) <= members), types[-1])
+    return msgspec.json.decode(raw, type=type_)
+
+
+def required(type_: type[Part]) -> set[str]:
+    """The members that an object of this type has in any case."""
+    fields = msgspec.structs.fields(type_)
+    return {field.encode_name for field in fields if field.required}

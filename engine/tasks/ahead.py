@@ -1,0 +1,103 @@
+"""Task directories before their calls are accepted: made ahead, filled, then moved into place.
+
+A directory appears among the tasks in one step, with its whole spec. What lies here at a start is
+of calls that nobody was told of, and of none at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from engine.config import Home
+from engine.jobs.directory import Spec, TaskDirectory, make_directory, make_spare
+from engine.threads import in_thread
+
+SPARE: Final = 4  # directories for calls that have none reserved
+# What rename(2) answers where the tasks have that id.
+_NOT_FREE: Final = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+
+log = structlog.get_logger()
+
+
+class DirectoriesAhead:
+    """`is_used`: whether a task that is gone, folder and all, had an id. Raises OSError."""
+
+    def __init__(self, home: Home, is_used: Callable[[str], bool]) -> None:
+        self._folder, self._tasks, self._is_used = (folder := home.ahead), home.tasks, is_used
+        self._spare: list[TaskDirectory] = []
+        self._is_filling = False
+        self._reserved: dict[str, TaskDirectory] = {}
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for entry in os.scandir(folder):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            else:
+                os.unlink(entry.path)
+
+    async def refill(self) -> None:
+        """Have spare directories again. What the disk does not take is made when it is needed."""
+        if self._is_filling:
+            return
+        self._is_filling = True
+        try:
+            while len(self._spare) < SPARE:
+                # Where many files were removed not long ago, ext4 takes milliseconds for it.
+                self._spare.append(await in_thread(make_spare, self._folder))
+        except OSError as exc:
+            log.warning("no_spare_directory", reason=str(exc))
+        finally:
+            self._is_filling = False
+
+    def reserve(self) -> TaskDirectory:
+        """Set a spare directory apart for a call that may come. Raises OSError."""
+        directory = self.take(None, split=False) if self._spare else self._make(make_spare)
+        self._reserved[directory.id] = directory
+        return directory
+
+    def give_back(self, id_: str) -> None:
+        """Its call will not come; one that came has taken it, and there is nothing to do."""
+        directory = self._reserved.pop(id_, None)
+        if directory is not None:
+            with contextlib.suppress(OSError):  # the next start removes it
+                directory.remove()
+
+    def take(self, wanted: str | None, *, split: bool) -> TaskDirectory:
+        """A directory for a call, here still: `wanted` if it is reserved. Raises OSError."""
+        reserved = self._reserved.pop(wanted, None) if wanted else None
+        if reserved is not None:
+            return reserved
+        while self._spare and not split:
+            directory = self._spare.pop()
+            if not self._is_used(directory.id):
+                return directory
+            directory.remove()
+        return self._make(make_directory)
+
+    def accept(self, directory: TaskDirectory, spec: Spec) -> TaskDirectory | None:
+        """Put a directory among the tasks, with its spec; None where they have that id already.
+
+        Raises OSError. Where it is not there in the end, it is gone.
+        """
+        try:
+            directory.write_spec(spec)
+            return directory.move(self._tasks)
+        except OSError as exc:
+            with contextlib.suppress(OSError):
+                directory.remove()
+            if exc.errno not in _NOT_FREE:
+                raise
+        return None
+
+    def _make(self, make: Callable[[Path], TaskDirectory]) -> TaskDirectory:
+        """A directory of an id that no task before has had; of living ones `accept` knows."""
+        while self._is_used((directory := make(self._folder)).id):
+            directory.remove()
+        return directory
