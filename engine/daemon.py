@@ -8,13 +8,9 @@ Stopping leaves the jobs to their keepers; whoever waits is answered with how th
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import gc
 import os
-import resource
 import signal
 import sqlite3
-import stat
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -28,7 +24,7 @@ from engine import PROTOCOL, VERSION
 from engine.config import BadSetting, Home, Settings, load_settings
 from engine.jobs.oldlogs import serve_moves
 from engine.journal.journal import Journal
-from engine.model import as_text, now_ms, rfc3339
+from engine.model import now_ms, rfc3339
 from engine.server.counting import CountingLog, TimedExecutor, serve_counts
 from engine.server.dispatcher import Dispatcher
 from engine.server.doors import Doors
@@ -48,6 +44,14 @@ from engine.server.methods import fingerprint, make_methods
 from engine.server.services import Services
 from engine.server.stats import Stats
 from engine.server.tokens import BadTokenFile, Tokens, load_or_make_tokens, write_facts
+from engine.startup import (
+    REFUSED,
+    CannotStart,
+    collect_garbage_less,
+    lock_home,
+    prepare_home,
+    raise_descriptor_limit,
+)
 from engine.store.index import Committed, Index
 from engine.store.ledger import Ledger
 from engine.tasks.accepting import Acceptor
@@ -62,23 +66,12 @@ from engine.tasks.supervisor import Supervisor
 from engine.tasks.waits import Waits
 from engine.tasks.warming import WarmShells
 
-HOME_TAKEN: Final = 3  # exit code: another engine has this home
-REFUSED: Final = 1  # exit code: it cannot start here
 BAD_SETTING: Final = 2  # exit code
-MIN_DESCRIPTORS: Final = 256  # of engine and keeper each: under it they would fail in mid-work
 # A thread that cuts a flood into lines gives way after this long: calls are answered meanwhile.
 SWITCH_SECS: Final = 0.0005
 CANCEL_GRACE_SECS: Final = 5.0  # for the jobs when the engine is told to end them too
 
 log = structlog.get_logger()
-
-
-class CannotStart(Exception):
-    """The engine cannot run in this home; the text says why, to whoever started it."""
-
-    def __init__(self, text: str, code: int = REFUSED) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 def run(
@@ -119,46 +112,6 @@ def run(
     return 0
 
 
-def prepare_home(home: Home) -> None:
-    """Make the home and its folders, closed to everybody else. Raises CannotStart."""
-    if as_text(str(home.path)) != str(home.path):
-        raise CannotStart(f"the home's path is no UTF-8: {as_text(str(home.path))}")
-    try:
-        home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = home.path.stat()
-        if status.st_uid != os.getuid():
-            raise CannotStart(f"{home.path} belongs to another user (uid {status.st_uid})")
-        if stat.S_IMODE(status.st_mode) & 0o077:
-            home.path.chmod(0o700)
-        for folder in (home.tasks, home.sessions, home.keepers):
-            folder.mkdir(mode=0o700, exist_ok=True)
-    except OSError as exc:
-        raise CannotStart(f"cannot use {home.path} as home: {exc.strerror}") from exc
-
-
-def lock_home(home: Home) -> int:
-    """The descriptor of the lock that one engine at a time has. Raises CannotStart.
-
-    The kernel lets go of it when this process ends, however it ends: a file that is merely there
-    blocks nobody.
-    """
-    try:
-        fd = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as exc:
-        raise CannotStart(f"cannot open {home.lock}: {exc.strerror}") from exc
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
-        os.close(fd)
-        raise CannotStart(
-            f"another engine (pid {owner}) has the home {home.path}", HOME_TAKEN
-        ) from None
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-    return fd
-
-
 def check_listen(settings: Settings) -> None:
     """Raise BadSetting for an address that is none, or not one to listen on."""
     if settings.listen is None:
@@ -167,29 +120,6 @@ def check_listen(settings: Settings) -> None:
         parse_listen(settings.listen)
     except CannotListen as exc:
         raise BadSetting(str(exc)) from exc
-
-
-def collect_garbage_less() -> None:
-    """Leave what is loaded out of every collection, and look for cycles less often.
-
-    A call makes some thousand objects that live for milliseconds; the default looks ten times.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
-
-
-def raise_descriptor_limit() -> None:
-    """Let the engine itself have as many descriptors as it may: every wait and job holds some.
-
-    Raises CannotStart.
-    """
-    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < MIN_DESCRIPTORS:
-        raise CannotStart(
-            f"{hard} descriptors are too few (ulimit -Hn): it takes {MIN_DESCRIPTORS}"
-        )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Stop:

@@ -21,6 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": SHARED,
     "config": SHARED,
     "threads": set(),
+    "startup": {"config", "model"},
     "protocol": {"errors", "model"},
     "keeper": set(),
     "jobs": SHARED | {"threads", "keeper"},
@@ -30,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server": SHARED | {"threads", "protocol", "jobs", "store", "journal", "tasks"},
     "client": {"protocol", "errors", "model"},
     "cli": SHARED | {"client", "protocol"},
-    "daemon": SHARED | {"protocol", "jobs", "store", "journal", "tasks", "server"},
+    "daemon": SHARED | {"startup", "protocol", "jobs", "store", "journal", "tasks", "server"},
     "__main__": {"cli"},
     "__init__": set(),
 }

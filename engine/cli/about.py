@@ -1,4 +1,4 @@
-"""`version` and `help`."""
+"""`version` (also `--version`) and `help`."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import click
 
 from engine.cli import exits
 from engine.cli.app import App
-from engine.cli.main import Verb, verb
+from engine.cli.verbs import Verb, verb
 
 
-@click.command("version", cls=Verb, help="Print the version.")
+@click.command("version", cls=Verb, help="Print the version, and that of the protocol.")
 @click.pass_context
 def version_verb(ctx: click.Context, /) -> None:
-    verb(_version, ctx)
+    verb(print_version, ctx)
 
 
-def _version(app: App) -> int:
-    from engine import VERSION
+def print_version(app: App) -> int:
+    from engine import PROTOCOL, VERSION
 
     if app.json:
         from engine.client.wire import to_json
 
-        app.console.line(to_json({"version": VERSION}))
+        app.console.line(to_json({"version": VERSION, "protocol": PROTOCOL}))
     else:
-        app.console.line(f"engine {VERSION}")
+        app.console.line(f"engine {VERSION} (protocol {PROTOCOL})")
     return exits.DONE
 
 

@@ -13,13 +13,19 @@ import stat
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Protocol
 
 from engine.cli.view import View, cells, safe, terminal_width, wants_colour
 from engine.client.errors import CannotWrite
 
 PIPE_STEP: Final = 4096  # bytes; what a pipe that polls writable takes without blocking (PIPE_BUF)
 ERASE_LINE: Final = b"\r\x1b[2K"
+
+
+class Erasable(Protocol):
+    """Something on the screen below which the cursor stands."""
+
+    def erase(self) -> None: ...
 
 
 class Console:
@@ -49,6 +55,7 @@ class Console:
         self._unicode = is_utf8(environ)
         self._status = ""
         self._midline = False  # the job's output on the terminal ends inside a line
+        self.block: Erasable | None = None  # what is drawn on the screen, and makes way for words
 
     @property
     def is_live(self) -> bool:
@@ -80,7 +87,7 @@ class Console:
 
     def line(self, text: str) -> None:
         """Write a line to stdout. Raises BrokenPipeError where nobody reads."""
-        self.erase_status()
+        self._make_way()
         self.write(self.out_fd, self.encode(text + "\n"))
 
     def say(self, text: str, *, always: bool = False) -> None:
@@ -91,7 +98,7 @@ class Console:
 
     def raw_error(self, text: str) -> None:
         """Write `text` and a newline to stderr."""
-        self.erase_status()
+        self._make_way()
         self._break_line()
         self._to_stderr(self.encode(text + "\n"))
 
@@ -143,6 +150,11 @@ class Console:
             self._to_stderr(ERASE_LINE)
             self._status = ""
 
+    def _make_way(self) -> None:
+        self.erase_status()
+        if self.block is not None:
+            self.block.erase()
+
     def end_interrupted(self) -> None:
         """Leave the line on which a terminal has shown `^C`."""
         self.erase_status()
@@ -161,34 +173,6 @@ class Console:
 
     def encode(self, text: str) -> bytes:
         return text.encode("utf-8" if self._unicode else "ascii", "backslashreplace")
-
-
-class Block:
-    """Lines on stdout that are drawn again in place; the cursor stays below them."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._drawn: list[str] = []
-
-    def draw(self, lines: list[str]) -> None:
-        """Replace the block by `lines`, each of which fits the width; nothing where they are."""
-        if lines == self._drawn:
-            return
-        up = f"\x1b[{len(self._drawn)}A" if self._drawn else ""
-        body = "".join(f"\x1b[2K{line}\n" for line in lines)
-        rest = len(self._drawn) - len(lines)
-        tail = "\x1b[2K\n" * rest + f"\x1b[{rest}A" if rest > 0 else ""
-        self._console.write(self._console.out_fd, self._console.encode(up + body + tail))
-        self._drawn = lines
-
-    def erase(self) -> None:
-        """Take the block off the screen, so that something else can be written in its place."""
-        if self._drawn:
-            count = len(self._drawn)
-            up = f"\x1b[{count}A"
-            blank = up + "\x1b[2K\n" * count + up
-            self._console.write(self._console.out_fd, self._console.encode(blank))
-            self._drawn = []
 
 
 def is_terminal(fd: int) -> bool:

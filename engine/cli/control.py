@@ -11,21 +11,31 @@ import click
 from engine.cli import exits
 from engine.cli.app import App
 from engine.cli.console import Console
-from engine.cli.main import Verb, verb
+from engine.cli.verbs import Verb, task_argument, verb
 
 CANCEL_BUDGET: Final = 20.0  # seconds: the grace and what follows it, with room
 
 
-@click.command("cancel", cls=Verb, help="End these tasks and wait until they are gone.")
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.command(
+    "cancel",
+    cls=Verb,
+    help="End these tasks, with all their processes, and wait until they are gone; --all: whatever "
+    "the caller has running or queued.",
+)
+@task_argument("ids", nargs=-1, metavar="ID...")
+@click.option("--all", "everything", is_flag=True, help="All that the caller has.")
 @click.option("--force", is_flag=True, help="Also another caller's; it is on record.")
 @click.pass_context
-def cancel_verb(ctx: click.Context, /, ids: tuple[str, ...], force: bool) -> None:
+def cancel_verb(ctx: click.Context, /, ids: tuple[str, ...], everything: bool, force: bool) -> None:
+    if everything == bool(ids):
+        raise click.UsageError("which? ID... or --all" if not ids else "ID and --all: give one")
+    if everything:
+        verb(_cancel_all, ctx)
     verb(_each, ctx, ids=ids, force=force, act=_cancel)
 
 
 @click.command("forget", cls=Verb, help="Drop these ended tasks and their files now.")
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@task_argument("ids", nargs=-1, required=True, metavar="ID...")
 @click.option("--force", is_flag=True, help="Also another caller's; it is on record.")
 @click.pass_context
 def forget_verb(ctx: click.Context, /, ids: tuple[str, ...], force: bool) -> None:
@@ -52,7 +62,7 @@ def _each(
 ) -> int:
     """Do `act` to each; one that is refused does not keep the others from it."""
     from engine.cli.handles import resolve
-    from engine.cli.main import report_error
+    from engine.cli.report import report_error
     from engine.client.errors import AmbiguousHandle, Refused
 
     client = app.client()
@@ -84,6 +94,26 @@ def _cancel(app: App, client: Any, handle: str, force: bool) -> None:
         console.say(f"{handle} cancelled, {processes}")
     for survivor in reply.get("survivors") or ():
         console.say(f"{handle}: process {_pid(survivor)} is still there", always=True)
+
+
+def _cancel_all(app: App) -> int:
+    from engine.client.wire import to_json
+
+    asked = {"as": app.caller, "caller": app.caller}
+    done = app.client().call("cancel", asked, budget=CANCEL_BUDGET)["tasks"]
+    for each in done:
+        if app.json:
+            app.console.line(to_json(each))
+        elif each["outcome"] == "cancelled":
+            count = len(each.get("signalled") or ())
+            processes = f"{count} {'process' if count == 1 else 'processes'}"
+            app.console.say(f"{each['taskId']} cancelled, {processes}")
+        for survivor in each.get("survivors") or ():
+            pid = _pid(survivor)
+            app.console.say(f"{each['taskId']}: process {pid} is still there", always=True)
+    if not done and not app.json:
+        app.console.say(f"nothing of {app.caller} runs or waits")
+    return exits.DONE
 
 
 def _had_ended(row: dict[str, Any], console: Console) -> str:

@@ -102,7 +102,7 @@ def _text(entry: Entry, view: View) -> str:
 
 
 def _count(count: int, noun: str, view: View) -> str:
-    shown = units.number(count) if view.is_terminal else str(count)
+    shown = view.number(count)
     return f"{shown} {noun}" if count == 1 else f"{shown} {noun}s"
 
 

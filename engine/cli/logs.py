@@ -17,7 +17,7 @@ import click
 from engine.cli import exits
 from engine.cli.app import CALLER, App
 from engine.cli.loglines import LEVELS, Entry, LogLines, gone, left_out
-from engine.cli.main import Verb, verb
+from engine.cli.verbs import Verb, task_argument, verb
 
 PAGE: Final = 1000  # lines asked for at once, the most that the engine gives
 NEWEST: Final = 100  # lines shown, unless said otherwise
@@ -34,9 +34,17 @@ LONGEST_TEXT: Final = 200  # characters that -g may have
     help="Print lines of the journal: the caller's and the engine's own, or, with ID, those of one "
     "task. -f goes on with what comes, of a task until it has ended.",
 )
-@click.argument("id_", required=False, metavar="[ID]")
+@task_argument("id_", required=False, metavar="[ID]")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes.")
-@click.option("-p", "--level", type=click.Choice(LEVELS), default="info", metavar="LEVEL")
+@click.option(
+    "-p",
+    "--level",
+    type=click.Choice(LEVELS),
+    default="info",
+    metavar="LEVEL",
+    help="From this level on: debug, info (usual), notice, warning, error, critical, alert or "
+    "emergency.",
+)
 @click.option("-a", "--all", "everybody", is_flag=True, help="Of all callers.")
 @click.option("--scope", type=click.Choice(["caller", "all"]), help="all: as -a.")
 @click.option("-c", "--caller", metavar="NAME", help="Of this caller alone.")

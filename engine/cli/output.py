@@ -8,11 +8,11 @@ import click
 
 from engine.cli import exits
 from engine.cli.app import App
-from engine.cli.main import Verb, verb
+from engine.cli.verbs import Verb, task_argument, verb
 
 
 @click.command("output", cls=Verb, help="Print the output of a task, bytes exact.")
-@click.argument("id_", metavar="ID")
+@task_argument("id_", metavar="ID")
 @click.option("-f", "--follow", is_flag=True, help="Until the task has ended; exits as it did.")
 @click.option("--raw", is_flag=True, help="Escape sequences to a terminal, too.")
 @click.pass_context

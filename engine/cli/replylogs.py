@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import click
@@ -59,8 +58,8 @@ class ReplyLogs:
         """The params of a call that asks for these lines."""
         return {"logs": self.floor, "logScope": self.scope}
 
-    def show(self, reply: dict[str, Any], before: Callable[[], None] | None = None) -> None:
-        """Show the lines that came with `reply`; call `before` first if there are any."""
+    def show(self, reply: dict[str, Any]) -> None:
+        """Show the lines that came with `reply`."""
         from engine.cli import loglines
 
         if not self.is_asked or self._app.json:
@@ -75,11 +74,8 @@ class ReplyLogs:
             if marker.get("marker"):
                 text = loglines.left_out(marker["leftOut"], self.floor, view)
                 lines.append(text.replace("-a", "--scope all"))
-        if not lines:
-            return
-        if before is not None:
-            before()
-        self._app.console.raw_error("\n".join(lines))
+        if lines:
+            self._app.console.raw_error("\n".join(lines))
 
     def _fresh(self, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Those not shown yet."""

@@ -8,8 +8,8 @@ from typing import Any, Final
 import click
 
 from engine.cli.app import App, is_text, read_stdin
-from engine.cli.main import Seconds, Verb, verb
 from engine.cli.replylogs import ReplyLogs, log_options
+from engine.cli.verbs import Seconds, Verb, verb
 
 TEXT_BYTES: Final = 1 << 20  # the most that the engine takes of a command or code
 UNKEPT: Final = "--on-disconnect cancel and --detach exclude each other"
@@ -33,7 +33,12 @@ def job_options(function: Any) -> Any:
         click.option("--pty", is_flag=True, help="A terminal of 80x24; `engine stdin` types."),
         click.option("--split", is_flag=True, help="stdout and stderr apart."),
         click.option("--key", metavar="KEY", help="Never run this twice."),
-        click.option("--on-disconnect", type=click.Choice(["keep", "cancel"]), default="keep"),
+        click.option(
+            "--on-disconnect",
+            type=click.Choice(["keep", "cancel"]),
+            default="keep",
+            help="What becomes of the job when this call goes away.",
+        ),
         click.option("--raw", is_flag=True, help="Escape sequences to a terminal, too."),
         log_options,
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 from typing import Any, Final
 
-from engine.cli import exits, units, words
+from engine.cli import exits, words
 from engine.cli.app import App
 from engine.cli.follow import HOLD, Follower, Writer
+from engine.cli.progress import Progress
 from engine.cli.replylogs import ReplyLogs
 from engine.cli.signals import Signals
 from engine.client.blocking import Ticket
@@ -15,10 +16,6 @@ from engine.client.errors import Refused
 from engine.client.wire import to_json
 
 SHORT: Final = 0.25  # seconds: a call that ends within it comes in one answer
-QUIET: Final = 5.0  # seconds without output until the status line comes
-PATIENT: Final = 1.0  # seconds in the queue until it is worth a line
-LONG: Final = 20.0  # seconds after which the way out is named
-TICK: Final = 1.0  # seconds between two looks of the status line
 ROWS_HOLD: Final = 55.0  # seconds that the engine holds list_tasks
 
 
@@ -53,11 +50,11 @@ class Runner:
         self._row: Ticket | None = None
         self._cancel: Ticket | None = None
         self._wants_cancel = False
+        self._has_asked = False  # the engine, to cancel
         self._is_cancelled = False  # whether the engine has answered so
         self._leaving: int | None = None  # exit code, once the handle is known
         self._signalled: int | None = None
-        self._queued: tuple[float, str] | None = None  # when to say so, and what
-        self._told: set[str] = set()
+        self._progress = Progress(app)
 
     def run(self) -> int:
         """Start the job and follow it. Raises `ClientError`, BrokenPipeError."""
@@ -151,7 +148,7 @@ class Runner:
             self._reached(reply["taskId"], waits=is_start or not self._start)
         else:
             self._know("kickoffId", reply["kickoffId"])
-            self._queued = (self._app.console.clock() + PATIENT, words.waiting(reply))
+            self._progress.waits(words.waiting(reply))
             if is_start or self._row is None:
                 self._watch_kickoff()
 
@@ -164,11 +161,11 @@ class Runner:
         follower.read(task_id, self._streams)
 
     def _reached(self, task_id: str, *, waits: bool) -> None:
-        self._queued = None
+        if self._follower.task_id is None:
+            self._progress.runs()
         self._know("taskId", task_id)
         if self._follower.task_id is None:
             self._follower.read(task_id, () if self._app.json else self._streams)
-            self._began = self._app.console.clock()
         if waits:
             self._follower.wait()
 
@@ -255,7 +252,7 @@ class Runner:
     def _send_cancel(self) -> None:
         if self._follower.record is not None:
             return
-        self._told.add("cancel")
+        self._has_asked = True
         if self._client.place is not None:
             self._app.console.say(
                 f"cancelling {self._name} (Ctrl-C again leaves; it is cancelled all the same)"
@@ -268,7 +265,7 @@ class Runner:
         self._handle = {kind: handle}
         if self._leaving is not None:
             self._leave(self._leaving)
-        if self._wants_cancel and self._cancel is None and "cancel" not in self._told:
+        if self._wants_cancel and self._cancel is None and not self._has_asked:
             self._send_cancel()
 
     def _ask_handle(self) -> None:
@@ -285,43 +282,11 @@ class Runner:
 
     def _next_moment(self) -> float | None:
         """When to look up although nothing came; None where only news count."""
-        now = self._app.console.clock()
         if self._wants_handle and self._peek is None:
             return self._began + SHORT
-        if self._queued is not None:
-            return self._queued[0]
-        if self._handle and self._app.console.shows_status:
-            return now + TICK
-        return None
+        return self._progress.next_moment(self._follower.task_id)
 
     def _tick(self) -> None:
-        now = self._app.console.clock()
-        if self._wants_handle and now >= self._began + SHORT:
+        if self._wants_handle and self._app.console.clock() >= self._began + SHORT:
             self._ask_handle()
-        if self._queued is not None and now >= self._queued[0]:
-            self._say_once("queued", self._queued[1])
-            self._queued = None
-        name = self._follower.task_id
-        if name is None or not self._app.console.shows_status or self._app.json:
-            return
-        if now - self._began >= LONG:
-            self._say_once(
-                "long", f"{name} takes longer than {LONG:g} s; Ctrl-\\ leaves it running"
-            )
-        if now - self._follower.last_output >= QUIET:
-            self._app.console.show_status(self._status(name, now))
-
-    def _status(self, name: str, now: float) -> str:
-        view = self._app.console.error_view()
-        running = units.duration(int(now - self._began) * 1000)
-        quiet = units.duration(int(now - self._follower.last_output) * 1000)
-        has_output = self._follower.last_output > self._began
-        output = f"last output {quiet} ago" if has_output else "no output yet"
-        parts = [f"{name}  running {running}", output, "Ctrl-C cancels"]
-        text = view.cut(f" {view.dot} ".join(parts), (view.width or 80) - 3)
-        return f"{view.glyph('running')} {text}"
-
-    def _say_once(self, what: str, line: str) -> None:
-        if what not in self._told:
-            self._told.add(what)
-            self._app.console.say(line)
+        self._progress.tick(self._follower.task_id, self._follower.last_output)

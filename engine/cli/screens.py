@@ -1,119 +1,33 @@
-"""The screens about tasks, as lists of lines: list, one task, waits. Pure: no clock, no engine."""
+"""The screens about tasks, as lists of lines: one task, waits. Pure: no clock, no engine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from engine.cli import units, words
+from engine.cli import exits, units, words
 from engine.cli.view import View, cells, pad, safe
 from engine.client.places import tilde
 
 Row = dict[str, Any]
 
-STATUS_CELLS: Final = 13  # of the list: the longest word and a little air
-ID_CELLS: Final = 7
-CALLER_CELLS: Final = 11
-CALLER_MOST: Final = 20  # a longer name is cut on a terminal
-AGE_CELLS: Final = 4
 TIME_CELLS: Final = 6
-COMMAND_LEAST: Final = 20  # cells; with fewer left, the caller's column goes
 ROW_STATUS_CELLS: Final = 11  # of a live row
 NEWS_CELLS: Final = 19  # `output 3s ago` at the end of a live row
 LABEL_CELLS: Final = 11
 FACT_CELLS: Final = 17
 COMMAND_LINES: Final = 10  # of a long command, on a terminal
+LONGEST_FACT: Final = 5  # lines of the terminal that one line of a command may fill
 REPLY_ERRORS: Final = 49  # that a reply carries of its task, beside the word on its end
 ERROR_LEVELS: Final = frozenset(("error", "critical", "alert", "emergency"))
 
 
-def task_table(rows: list[Row], view: View, *, header: bool = True) -> list[str]:
-    """One line a task. On a terminal each fits the width: columns go, then the command is cut."""
-    if view.width is None:
-        return _plain_table(rows, view, header)
-    callers = [safe(r["as"]) for r in rows]
-    caller_cells = min(CALLER_MOST, max([CALLER_CELLS, *map(cells, callers)]))
-    id_cells = max([ID_CELLS, *(len(words.handle(r)) for r in rows)])
-    fixed = 2 + STATUS_CELLS + 2 + id_cells + 2
-    with_time = view.width >= 50
-    with_age = view.width >= 80
-    timing = (AGE_CELLS + 2 if with_age else 0) + (TIME_CELLS + 2 if with_time else 0)
-    left = view.width - fixed - timing
-    with_caller = with_time and left - caller_cells - 2 >= COMMAND_LEAST
-    left -= caller_cells + 2 if with_caller else 0
-
-    def line(
-        glyph: str, status: str, task: str, caller: str, age: str, time: str, text: str
-    ) -> str:
-        cut = [f"{glyph} {status}  {pad(task, id_cells)}"]
-        cut += [caller] if with_caller else []
-        cut += [pad(age, AGE_CELLS, right=True)] if with_age else []
-        cut += [pad(time, TIME_CELLS, right=True)] if with_time else []
-        return "  ".join([*cut, view.cut(text, left)]).rstrip()
-
-    lines = []
-    if header:
-        names = (pad("STATUS", STATUS_CELLS), "TASK", pad("CALLER", caller_cells))
-        lines.append(view.paint(line(" ", *names, "AGE", "TIME", "COMMAND"), "bold"))
-    for row, caller in zip(rows, callers, strict=True):
-        status = view.cut(words.short_status(row), STATUS_CELLS)
-        lines.append(
-            line(
-                view.glyph(words.look(row)),
-                view.paint_status(status, words.look(row)) + " " * (STATUS_CELLS - cells(status)),
-                words.handle(row),
-                view.paint_caller(pad(view.cut(caller, caller_cells), caller_cells), row["as"]),
-                units.age(units.since(row["createdAt"], view.now)),
-                _took(row, view),
-                safe(row["title"]),
-            )
-        )
-    return lines
-
-
-def _took(row: Row, view: View) -> str:
+def took(row: Row, view: View) -> str:
     """How long it ran, or runs by now; empty before its start."""
     if row.get("durationMs") is not None:
         return units.duration(row["durationMs"])
     started = row.get("startedAt")
     return units.duration(units.since(started, view.now)) if started else ""
-
-
-def _plain_table(rows: list[Row], view: View, header: bool) -> list[str]:
-    names = ["STATUS", "TASK", "CALLER", "EXIT", "CREATED", "TIME", "COMMAND"]
-    table = [names] if header else []
-    for row in rows:
-        code = row.get("exitCode")
-        took = row.get("durationMs")
-        table.append(
-            [
-                row["status"],
-                words.handle(row),
-                safe(row["as"]),
-                str(code) if code is not None else str(row.get("signal") or "-"),
-                row["createdAt"],
-                "-" if took is None else units.exact_seconds(took),
-                safe(row["title"]),
-            ]
-        )
-    widths = [max(cells(line[i]) for line in table) for i in range(6)] if table else []
-    lines = []
-    for i, fields in enumerate(table):
-        padded = [pad(text, width) for text, width in zip(fields, widths, strict=False)]
-        if not (header and i == 0):
-            padded[0] = view.paint_status(padded[0], rows[i - header]["status"])
-        lines.append("  ".join([*padded, fields[6]]))
-    return lines
-
-
-def task_footer(info: Row, shown: int, has_more: bool, view: View) -> str:
-    """The line under the list: what the engine has to do, and how to see more."""
-    counts = [f"{info[name]} {name}" for name in ("held", "queued", "running") if info.get(name)]
-    left = f" {view.dot} ".join([*counts, f"{units.number(info['slots'])} slots"])
-    right = f"newest {shown}; -n {max(100, shown * 5)} shows more" if has_more else ""
-    gap = max(2, (view.width or 80) - cells(left) - cells(right))
-    text = left + (" " * gap + right if right else "")
-    return view.paint(view.cut(text, view.width or 80), "dim")
 
 
 def one_wait(row: Row, record: Row, view: View) -> list[str]:
@@ -159,7 +73,7 @@ def live_row(row: Row, view: View) -> str:
     look = words.look(row)
     head = f"{view.glyph(look)} {words.handle(row)}  "
     head += view.paint_status(status, look) + " " * (ROW_STATUS_CELLS - cells(status))
-    head += "  " + pad(_took(row, view), TIME_CELLS, right=True) + "  "
+    head += "  " + pad(took(row, view), TIME_CELLS, right=True) + "  "
     left = (view.width or 80) - 2 - cells(words.handle(row)) - 2 - ROW_STATUS_CELLS - 2
     left -= TIME_CELLS + 2
     if words.is_waiting(row):
@@ -174,25 +88,26 @@ def live_row(row: Row, view: View) -> str:
 
 def live_block(rows: list[Row], view: View, height: int) -> list[str]:
     """The block for tasks that are waited for: at most `height` lines, what matters first."""
-    ended = sum(r["status"] in _FINAL for r in rows)
-    room = max(1, height - 1)
-    shown = rows
-    if len(rows) > room:
-        rank = {"failed": 0, "timed_out": 0, "lost": 0, "running": 1}
-        best = sorted(rows, key=lambda r: rank.get(words.look(r), 2))[: room - 1]
-        shown = [r for r in rows if r in best]
+    ended = sum(r["status"] in exits.ENDED for r in rows)
+    shown = foremost(rows, max(1, height - 1))
     lines = [live_row(row, view) for row in shown]
     if len(shown) < len(rows):
         lines.append(f"  +{len(rows) - len(shown)} more")
     foot = f"{ended} of {len(rows)} ended"
     if ended < len(rows):
-        foot += f" {view.dot} Ctrl-C stops waiting, the tasks go on"
+        way_out, comfort = f" {view.dot} Ctrl-C stops waiting", ", the tasks go on"
+        foot += way_out
+        foot += comfort if cells(foot + comfort) <= (view.width or 80) else ""
     return [*lines, view.paint(view.cut(foot, view.width or 80), "dim")]
 
 
-_FINAL: Final = frozenset(
-    ("succeeded", "failed", "cancelled", "timed_out", "lost", "skipped", "denied")
-)
+def foremost(rows: list[Row], room: int) -> list[Row]:
+    """Those of `rows`, in their order, that `room` lines show, one kept for how many more."""
+    if len(rows) <= room:
+        return rows
+    rank = {"failed": 0, "timed_out": 0, "lost": 0, "running": 1}
+    best = sorted(enumerate(rows), key=lambda pair: rank.get(words.look(pair[1]), 2))
+    return [row for _, row in sorted(best[: room - 1], key=lambda pair: pair[0])]
 
 
 def one_task(row: Row, view: View, errors: Sequence[Row] = ()) -> list[str]:
@@ -201,18 +116,35 @@ def one_task(row: Row, view: View, errors: Sequence[Row] = ()) -> list[str]:
         return _fields(row, errors)
     width = view.width
     status = words.outcome(row) if not words.is_waiting(row) else words.waiting(row)
-    took = _took(row, view)
-    head = view.paint_status(safe(status), words.look(row)) + (f", {took}" if took else "")
+    time = took(row, view)
+    head = view.paint_status(safe(status), words.look(row)) + (f", {time}" if time else "")
     lines = [f"{view.glyph(words.look(row))} {words.handle(row)}  {head}"]
     for label, facts in _facts(row, view):
-        text = "".join(pad(f, FACT_CELLS) for f in facts[:-1]) + facts[-1]
-        lines.append(view.cut(f"  {pad(label, LABEL_CELLS)}{text}", width).rstrip())
+        lines += _fact_lines(label, facts, view, width)
     if errors:
         counted = row.get("errorLines") or 0
         more = f"the newest {len(errors)} of {counted:,}" if counted > len(errors) else ""
         lines.append(f"  {pad('errors', LABEL_CELLS)}{more}".rstrip())
         lines.extend(error_line(e, view) for e in errors)
     return lines
+
+
+def _fact_lines(label: str, facts: list[str], view: View, width: int) -> list[str]:
+    """Facts side by side; below each other where they do not fit.
+
+    One that stands alone is left to the terminal to wrap, so that a path can be copied whole.
+    """
+    text = "".join(pad(f, FACT_CELLS) for f in facts[:-1]) + facts[-1]
+    room = width - 2 - LABEL_CELLS
+    if len(facts) == 1:
+        texts = [view.cut(text, LONGEST_FACT * width)]
+    elif cells(text) <= room:
+        texts = [text]
+    else:
+        texts = view.pack([part for fact in facts for part in fact.split("   ")], "   ", room)
+    labels = [label, *("" for _ in texts[1:])]
+    pairs = zip(labels, texts, strict=True)
+    return [f"  {pad(name, LABEL_CELLS)}{line}".rstrip() for name, line in pairs]
 
 
 def _facts(row: Row, view: View) -> list[tuple[str, list[str]]]:
@@ -234,7 +166,7 @@ def _facts(row: Row, view: View) -> list[tuple[str, list[str]]]:
     )
     counts = f"errors {errors}  warnings {warnings}"
     output = f"output {units.size(row.get('outputBytes') or 0)}"
-    facts.append(("cpu", [view.dash if cpu is None else units.duration(cpu), output, counts]))
+    facts.append(("cpu", [view.dash if cpu is None else units.tenths(cpu), output, counts]))
     if row.get("droppedBytes"):
         facts.append(("dropped", [units.size(row["droppedBytes"])]))
     facts.extend(("output", [safe(tilde(path))]) for path in paths(row.get("outputPath")))

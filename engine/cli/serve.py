@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from engine.cli.main import Verb, make_app
+from engine.cli.verbs import Verb, make_app
 
 
 @click.command("serve", cls=Verb, help="Run the engine until SIGTERM or SIGINT; jobs run on.")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from types import FrameType
-from typing import Any
+from typing import Any, Final
+
+REDRAWING: Final = (signal.SIGWINCH, signal.SIGCONT)  # what a screen looks different after
 
 
 class Signals:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import select
+from collections.abc import Callable
 from typing import Any, Final
 
 import click
 
 from engine.cli import exits
 from engine.cli.app import App
-from engine.cli.main import Verb, verb
+from engine.cli.verbs import Verb, verb
 
+METHOD_NOT_FOUND: Final = -32601
 STOP_WAIT: Final = 30.0  # seconds until an engine that was told to stop has to be gone
 
 
@@ -29,19 +31,40 @@ def stop_verb(ctx: click.Context, /, cancel: bool) -> None:
 
 
 def _status(app: App) -> int:
-    from engine.cli.statusscreen import status_lines
+    from engine.cli.callers import read_roster
+    from engine.cli.statusscreen import problems, status_lines
     from engine.client.wire import to_json
 
-    client = app.client()
+    client = app.client(role="observer")
     info = client.call("engine_info", {"as": app.caller})
     place = client.place
     if app.json:
-        app.console.line(to_json(info))
+        stats = _if_known(lambda: client.call("read_stats", {"as": app.caller}))
+        app.console.line(to_json({**info, "stats": stats}))
     elif not app.console.quiet:
+        # No sample is as new as this: only what sums up the hour comes.
+        now = app.console.now().isoformat(timespec="milliseconds")
+        asked = {"as": app.caller, "since": now.replace("+00:00", "Z")}
+        stats = _if_known(lambda: client.call("read_stats", asked))
+        roster = _if_known(lambda: read_roster(app, client))
         url, pid = (place.url, place.pid) if place else ("", None)
-        for line in status_lines(info, url, pid, app.console.view()):
+        hour = stats and stats.get("lastHour")
+        view = app.console.view()
+        for line in status_lines(info, url, pid, view, roster=roster, hour=hour):
             app.console.line(line)
-    return exits.REFUSED if info.get("degraded") else exits.DONE
+    return exits.REFUSED if problems(info) else exits.DONE
+
+
+def _if_known(ask: Callable[[], Any]) -> Any:
+    """What `ask` returns; None where the engine is of a release that has no such method."""
+    from engine.client.errors import Refused
+
+    try:
+        return ask()
+    except Refused as exc:
+        if exc.code != METHOD_NOT_FOUND:
+            raise
+        return None
 
 
 def _stop(app: App, *, cancel: bool) -> int:

@@ -13,7 +13,7 @@ import click
 
 from engine.cli import exits
 from engine.cli.app import App, is_text
-from engine.cli.main import Verb, verb
+from engine.cli.verbs import Verb, task_argument, verb
 
 PIECE: Final = 256 << 10  # bytes in one call
 FIRST_PAUSE: Final = 0.05  # seconds until a job that has not read is asked again; doubled
@@ -27,7 +27,7 @@ LONGEST_PAUSE: Final = 1.0  # seconds
     "input there (at a terminal: types the end-of-file character). Waits while it has more than "
     "1 MiB to read.",
 )
-@click.argument("handle", metavar="ID")
+@task_argument("handle", metavar="ID")
 @click.argument("text", required=False)
 @click.option("--eof", is_flag=True, help="End its input.")
 @click.option("--force", is_flag=True, help="Also another caller's; it is on record.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -9,9 +10,10 @@ import click
 
 from engine.cli import exits
 from engine.cli.app import CALLER, App
-from engine.cli.main import Verb, verb
+from engine.cli.verbs import Verb, task_argument, verb
 
 PAGE: Final = 500  # rows at once, the most that the engine gives
+COUNTED: Final = 2_000  # tasks that are counted, where more are there than are listed
 ERRORS: Final = 20  # lines that `show` quotes at most
 LAST_SEQ: Final = (1 << 53) - 1  # no line has a greater number
 FAILED: Final = ("failed", "timed_out", "lost")
@@ -26,41 +28,51 @@ STATES: Final = ("queued", "held", "running", "succeeded", "cancelled", "skipped
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=20, metavar="N", help="(20)")
 @click.option("--since", metavar="10m|TIME", help="Accepted since then.")
 @click.option("--no-header", is_flag=True, help="Rows only.")
+@click.option("--watch", is_flag=True, help="Go on with what changes, until Ctrl-C.")
 @click.pass_context
 def tasks_verb(ctx: click.Context, /, **options: Any) -> None:
     verb(_tasks, ctx, **options)
 
 
 @click.command("show", cls=Verb, help="Show everything about one task.")
-@click.argument("id_", metavar="ID")
+@task_argument("id_", metavar="ID")
 @click.pass_context
 def show_verb(ctx: click.Context, /, id_: str) -> None:
     verb(_show, ctx, id_=id_)
 
 
-def _tasks(app: App, **options: Any) -> int:
-    from engine.cli import screens
-
+def _tasks(app: App, *, watch: bool, **options: Any) -> int:
     params = _params(app, options)
     after = moment_of(options["since"], app.console.now())
-    client = app.client()
-    rows, has_more = read_rows(client, params, options["limit"], after)
+    limit, header = options["limit"], not options["no_header"]
+    if watch:
+        from engine.cli.watch import Rows, Watch
+
+        rows = Rows(params["state"], after, limit)
+        Watch(app, params, rows, header).run(lambda c: read_rows(c, params, limit, after)[0])
+    client = app.client(role="observer")
+    found, rest = read_rows(client, params, limit, after)
     if app.json:
         from engine.client.wire import to_json
 
-        for row in rows:
+        for row in found:
             app.console.line(to_json(row))
-        return exits.DONE
-    view = app.console.view()
-    if not rows and view.is_terminal:
-        app.console.line(_nothing(app, options))
-        return exits.DONE
-    for line in screens.task_table(rows, view, header=not options["no_header"]):
-        app.console.line(line)
-    if view.is_terminal and not options["no_header"]:
-        info = client.call("engine_info", {"as": app.caller})
-        app.console.line(screens.task_footer(info, len(rows), has_more, view))
+    elif found or not app.console.view().is_terminal:
+        _print(app, client, found, header, lambda: _total(client, params, len(found), rest))
+    else:
+        app.console.line(_nothing(app, client, options))
     return exits.DONE
+
+
+def _print(app: App, client: Any, rows: list[Any], header: bool, count: Callable[[], str]) -> None:
+    from engine.cli import tasklist
+
+    view = app.console.view()
+    for line in tasklist.task_table(rows, view, header=header):
+        app.console.line(line)
+    if view.is_terminal and header:
+        info = client.call("engine_info", {"as": app.caller})
+        app.console.line(tasklist.task_footer(info, len(rows), count(), view))
 
 
 def _params(app: App, options: dict[str, Any]) -> dict[str, Any]:
@@ -96,8 +108,8 @@ def moment_of(text: str | None, now: datetime) -> datetime | None:
 
 def read_rows(
     client: Any, params: dict[str, Any], limit: int, after: datetime | None
-) -> tuple[list[dict[str, Any]], bool]:
-    """The newest `limit` rows, none older than `after`, and whether there are more."""
+) -> tuple[list[dict[str, Any]], str | None]:
+    """The newest `limit` rows, none older than `after`, and the cursor of those that follow."""
     from engine.cli import units
 
     rows: list[dict[str, Any]] = []
@@ -107,20 +119,38 @@ def read_rows(
         page = client.call("list_tasks", asked)
         for row in page["tasks"]:
             if after is not None and units.parse_time(row["createdAt"]) < after:
-                return rows, False
+                return rows, None
             rows.append(row)
-        if not page["hasMore"] or len(rows) >= limit:
-            return rows, bool(page["hasMore"])
-        before = page["next"]
+        before = page["next"] if page["hasMore"] else None
+        if before is None or len(rows) >= limit:
+            return rows, before
 
 
-def _nothing(app: App, options: dict[str, Any]) -> str:
+def _total(client: Any, params: dict[str, Any], shown: int, rest: str | None) -> str:
+    """How many there are, the `rest` behind a cursor with them; empty where that is all."""
+    if rest is None:
+        return ""
+    count = shown
+    before: str | None = rest
+    while before is not None and count < COUNTED:
+        page = client.call("list_tasks", {**params, "limit": PAGE, "before": before})
+        count += len(page["tasks"])
+        before = page["next"] if page["hasMore"] else None
+    return f"{count:,}" if before is None else f"{count:,}+"
+
+
+def _nothing(app: App, client: Any, options: dict[str, Any]) -> str:
     if options["state"] or options["failed"] or options["since"]:
         return "no such tasks"
     if options["everybody"]:
-        return "no tasks"
+        return "no tasks. engine run TEXT starts one"
     name = options["caller"] or app.caller
-    return f"no tasks of {name}. engine tasks -a shows everybody's"
+    everybody = {"as": app.caller, "caller": "*"}
+    one = client.call("list_tasks", {**everybody, "limit": 1})
+    if not one["tasks"]:
+        return f"no tasks of {name}, nor of others. engine run TEXT starts one"
+    count = _total(client, everybody, 1, one["next"] if one["hasMore"] else None) or "1"
+    return f"no tasks of {name}. engine tasks -a shows everybody's ({count})"
 
 
 def error_lines(app: App, client: Any, row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -137,7 +167,7 @@ def _show(app: App, *, id_: str) -> int:
     from engine.cli import screens
     from engine.cli.handles import resolve, task_of
 
-    client = app.client()
+    client = app.client(role="observer")
     row = task_of(app, client, resolve(app, client, id_))
     if app.json:
         from engine.client.wire import to_json

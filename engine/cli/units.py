@@ -28,6 +28,12 @@ def duration(milliseconds: int) -> str:
     return f"{seconds // DAY}d{seconds % DAY // HOUR:02d}h"
 
 
+def tenths(milliseconds: int) -> str:
+    """`21.4s 1m02s`: a duration that is of interest to the tenth under a minute."""
+    fine = 100 <= milliseconds < 1000 * MINUTE
+    return f"{milliseconds // 100 / 10:.1f}s" if fine else duration(milliseconds)
+
+
 def age(milliseconds: int) -> str:
     """`12s 5m 3h 2d`: how long ago, in one unit."""
     seconds = max(0, milliseconds) // 1000
@@ -53,11 +59,6 @@ def size(count: int) -> str:
             break
     text = f"{value:.0f}" if value >= 99.95 else f"{value:.1f}".removesuffix(".0")
     return f"{text} {unit}"
-
-
-def number(count: int) -> str:
-    """`1,240`."""
-    return f"{count:,}"
 
 
 def parse_time(text: str) -> datetime:

@@ -95,6 +95,10 @@ class View:
     def ellipsis(self) -> str:
         return "…" if self.unicode else "~"
 
+    def number(self, count: int) -> str:
+        """`1,240` on a terminal, `1240` to a pipe."""
+        return f"{count:,}" if self.is_terminal else str(count)
+
     def cut(self, text: str, width: int) -> str:
         """`text` in at most `width` cells, an ellipsis in place of what is left out."""
         if cells(text) <= width:
@@ -108,6 +112,27 @@ class View:
                 break
             kept.append(char)
         return "".join(kept) + self.ellipsis
+
+    def pack(self, parts: list[str], gap: str, room: int | None = None) -> list[str]:
+        """`parts` with `gap` between them, on as many lines of `room` (the width) as they take."""
+        room = self.width if room is None else room
+        lines, line = [], ""
+        for part in parts:
+            if line and room is not None and cells(line) + cells(gap) + cells(part) > room:
+                lines.append(line)
+                line = ""
+            line = line + gap + part if line else part
+        return [text if room is None else self.cut(text, room) for text in [*lines, line]]
+
+    def fold(self, text: str, width: int | None = None) -> list[str]:
+        """`text` on as many lines as `width` (the view's) takes, broken between words.
+
+        A word that is longer is cut; without a width it is one line, as it is.
+        """
+        width = self.width if width is None else max(1, width)
+        if width is None or cells(text) <= width:
+            return [text]
+        return self.pack(text.split(), " ", width)
 
 
 def cells(text: str) -> int:

@@ -9,13 +9,12 @@ import click
 
 from engine.cli import exits
 from engine.cli.app import App
-from engine.cli.main import Seconds, Verb, verb
 from engine.cli.replylogs import ReplyLogs, log_options
+from engine.cli.signals import REDRAWING, Signals
+from engine.cli.verbs import Seconds, Verb, task_argument, verb
 
 HOLD: Final = 20.0  # seconds that the engine holds a wait
 LIVE_HOLD: Final = 2.0  # seconds, where a screen shows how things stand meanwhile
-TICK: Final = 1.0  # seconds between two looks of a screen
-REDRAW: Final = 0.25  # seconds at least from one drawing to the next
 
 
 @click.command(
@@ -24,7 +23,7 @@ REDRAW: Final = 0.25  # seconds at least from one drawing to the next
     help="Wait until all these tasks have ended. One: exits as it did. Several: 0 when all "
     "succeeded, else 1. ID: a task or kickoff, on a terminal also a unique prefix, or @last.",
 )
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@task_argument("ids", nargs=-1, required=True, metavar="ID...")
 @click.option("--timeout", type=Seconds(min=0), metavar="S", help="Give up: exit 75.")
 @log_options
 @click.pass_context
@@ -46,10 +45,11 @@ def _wait(
 
     app.as_job = len(set(ids)) == 1
     until = None if timeout is None else time.monotonic() + timeout
-    client = app.client(starts=True)
-    handles = list(dict.fromkeys(resolve(app, client, given) for given in ids))
-    waiter = Waiter(app, handles, until, logs=logs, scope=scope)
-    waiter.run(client)
+    with Signals(*REDRAWING) as signals:
+        client = app.client(starts=True, wake=signals)
+        handles = list(dict.fromkeys(resolve(app, client, given) for given in ids))
+        waiter = Waiter(app, handles, until, logs=logs, scope=scope)
+        waiter.run(client, signals)
     return waiter.exit_code()
 
 
@@ -65,22 +65,21 @@ class Waiter:
         logs: str | None = None,
         scope: str | None = None,
     ) -> None:
-        from engine.cli.console import Block
+        from engine.cli.live import Block, Pace
 
         self._app = app
         self._handles = handles
         self._until = until
         self._rows: dict[str, dict[str, Any]] = {}
         self._records: dict[str, dict[str, Any]] = {}
-        self._drawn = 0.0  # when the screen was drawn last
-        self._is_stale = False  # whether it has to be drawn again
+        self._pace = Pace()
         self._live = app.console.is_live and not app.json
         self._block = Block(app.console) if self._live and len(handles) > 1 else None
         # The summary of one task quotes its error lines.
         quotes = self._live and self._block is None
         self._logs = ReplyLogs(app, logs, scope, otherwise="error" if quotes else "none")
 
-    def run(self, client: Any) -> None:
+    def run(self, client: Any, signals: Signals) -> None:
         """Wait until all have ended or time is up, showing what comes."""
         from engine.cli.handles import as_param, task_of
 
@@ -102,7 +101,9 @@ class Waiter:
             ask(handle)
         self._show()
         while asked:
-            got = client.next_answer(self._next_look())
+            got = client.next_answer(self._pace.next_look if self._live else None)
+            if self._block is not None:
+                self._block.attend(signals)
             if got is not None:
                 handle = asked.pop(got[0].id)
                 self._app.subject = handle
@@ -112,12 +113,8 @@ class Waiter:
                 if handle not in self._records and not self._is_over():
                     ask(handle)
             self._show(last=not asked)
-
-    def _next_look(self) -> float | None:
-        """When to draw again although nothing came; None where there is no screen."""
-        if not self._live:
-            return None
-        return self._drawn + (REDRAW if self._is_stale else TICK)
+        if self._block is not None:
+            self._block.release()
 
     def _is_over(self) -> bool:
         return self._until is not None and time.monotonic() >= self._until
@@ -127,7 +124,7 @@ class Waiter:
         stale = ("queuePosition", "queueReason")
         kept = {k: v for k, v in self._rows[handle].items() if k not in stale}
         self._rows[handle] = {**kept, **reply}
-        self._logs.show(reply, before=self._block.erase if self._block is not None else None)
+        self._logs.show(reply)
         if reply["status"] in exits.ENDED:
             self._records[handle] = reply
             self._tell_end(handle)
@@ -154,16 +151,11 @@ class Waiter:
         from engine.cli import screens
         from engine.cli.console import rows
 
-        if not self._live:
+        if not (self._live and self._pace.is_due(last=last)):
             return
-        console, now = self._app.console, time.monotonic()
-        self._is_stale = not last and now - self._drawn < REDRAW
-        if self._is_stale:
-            return
-        self._drawn = now
+        console = self._app.console
         if self._block is not None:
             height = max(2, rows(console.out_fd) - 2)
-            console.erase_status()
             current = [self._rows[h] for h in self._handles]
             self._block.draw(screens.live_block(current, console.view(), height))
         elif self._rows[self._handles[0]]["status"] not in exits.ENDED:

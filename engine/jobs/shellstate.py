@@ -75,8 +75,8 @@ def plan_call(
     if b"\0" in command:
         raise ValueError("a command cannot hold a NUL byte")
     start = {n: v for n, v in base.items() if not n.startswith("ENGINE_")} if state is None else {}
-    known = start if state is None else {os.fsdecode(name) for name in state.variables}
-    put_in = {n: v for n, v in defaults.items() if n not in known} | dict(env)
+    known = _encode(start) if state is None else state.variables
+    put_in = {n: v for n, v in defaults.items() if os.fsencode(n) not in known} | dict(env)
     if state is None:
         given, declared = start | put_in, {}
         foreign = tuple(_encode({n: v for n, v in start.items() if _is_foreign(n)}).items())

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from client.fake_engine import FakeEngine
+from cli.fuller_engine import FullerEngine
 
 
 @pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakeEngine]:
+def fake(tmp_path: Path) -> Iterator[FullerEngine]:
     """A fake engine that listens in a home of its own."""
-    engine = FakeEngine(tmp_path / "home")
+    engine = FullerEngine(tmp_path / "home")
     engine.start()
     yield engine
     engine.close()

@@ -10,7 +10,7 @@ import pytest
 from cli.program import LIMIT, PROGRAM, environment
 from client.fake_engine import FakeEngine
 
-from engine.cli.console import Block, Console, is_utf8, lead_apart
+from engine.cli.console import Console, is_utf8, lead_apart
 
 
 @pytest.fixture
@@ -50,14 +50,6 @@ def test_a_pipe_has_no_status_line(pipe: tuple[int, int]) -> None:
     piped.show_status("running")
     piped.line("x")
     assert os.read(pipe[0], 999) == b"x\n"
-
-
-def test_a_block_that_did_not_change_is_not_drawn_again(pipe: tuple[int, int]) -> None:
-    block = Block(console(pipe[1]))
-    block.draw(["a", "b"])
-    block.draw(["a", "b"])
-    block.draw(["c"])
-    assert os.read(pipe[0], 999) == (b"\x1b[2Ka\n\x1b[2Kb\n" + b"\x1b[2A\x1b[2Kc\n\x1b[2K\n\x1b[1A")
 
 
 def test_two_descriptors_of_one_pipe_lead_to_the_same_place(pipe: tuple[int, int]) -> None:

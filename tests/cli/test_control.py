@@ -44,6 +44,31 @@ def test_another_callers_task_takes_force(fake: FakeEngine) -> None:
     assert engine(fake.home, "cancel", task, "--as", "ci", "--force").code == 0
 
 
+def test_all_that_the_caller_has_is_cancelled_and_nothing_of_others(fake: FakeEngine) -> None:
+    first, second = begin(fake, "sleep 60", "--as", "ci"), begin(fake, "sleep 60", "--as", "ci")
+    other = begin(fake, "sleep 60", "--as", "anna")
+    done = engine(fake.home, "cancel", "--all", "--as", "ci")
+    assert (done.code, done.out) == (0, b"")
+    assert done.err == (
+        f"engine: {first} cancelled, 1 process\nengine: {second} cancelled, 1 process\n"
+    )
+    assert fake.jobs[other[1:]].row["status"] == "running"
+    done = engine(fake.home, "cancel", "--all", "--as", "ci")
+    assert done == (0, b"", "engine: nothing of ci runs or waits\n")
+    done = engine(fake.home, "cancel", "--all", "--as", "anna", "--json")
+    assert [json.loads(line)["taskId"] for line in done.out.splitlines()] == [other]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [([], "which? ID... or --all"), (["t8f3000", "--all"], "ID and --all: give one")],
+)
+def test_cancel_takes_ids_or_all(fake: FakeEngine, arguments: list[str], words: str) -> None:
+    done = engine(fake.home, "cancel", *arguments)
+    assert (done.code, done.out, fake.calls) == (2, b"", [])
+    assert done.err == f"engine: {words} (see: engine cancel --help)\n"
+
+
 def test_kill_is_another_word_for_cancel(fake: FakeEngine) -> None:
     assert engine(fake.home, "kill", begin(fake, "sleep 60")).code == 0
 

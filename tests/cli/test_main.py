@@ -15,7 +15,8 @@ from client.fake_engine import FakeEngine
 NO_TEXT = os.fsdecode(b"\xff")  # as the system hands over a word that is not UTF-8
 VERBS = [
     *("run", "exec", "wait", "tasks", "show", "output", "cancel", "forget", "reset"),
-    *("status", "serve", "stop", "call", "version", "help"),
+    *("callers", "status", "serve", "stop", "call", "doctor", "install-service"),
+    *("completion", "py", "logs", "stdin", "version", "help"),
 ]
 
 
@@ -149,11 +150,38 @@ def loaded(home: Path, *arguments: str) -> set[str]:
 
 def test_a_call_loads_no_more_than_it_needs(fake: FakeEngine) -> None:
     heavy = {"trio", "rich", "sqlite3", "asyncio", "structlog", "ssl", "subprocess", "platformdirs"}
-    for arguments in (["tasks"], ["run", "true"], ["status"]):
+    engine(fake.home, "run", "true")
+    for arguments in (["tasks"], ["run", "true"], ["status"], ["callers"], ["wait", "t8f3000"]):
         modules = loaded(fake.home, *arguments)
         assert {"wsproto", "click"} <= modules
         assert not modules & (heavy | {"msgspec", "wcwidth"})
-    assert not loaded(fake.home, "version") & (heavy | {"wsproto"})
+    for arguments in (["version"], ["--version"], ["help"], ["completion", "bash"]):
+        assert not loaded(fake.home, *arguments) & (heavy | {"wsproto"})
+    light = {"trio", "rich", "sqlite3", "asyncio", "structlog"}
+    for arguments in (["doctor"], ["install-service"]):
+        assert not loaded(fake.home, *arguments) & light
+
+
+def test_the_version_is_told_with_that_of_the_protocol(tmp_path: Path) -> None:
+    for arguments in (["version"], ["--version"]):
+        assert engine(tmp_path, *arguments) == (0, b"engine 0.1.0 (protocol 1)\n", "")
+        told = engine(tmp_path, *arguments, "--json").out
+        assert json.loads(told) == {"version": "0.1.0", "protocol": 1}
+
+
+def test_help_has_the_options_of_the_verb_before_those_of_all(tmp_path: Path) -> None:
+    own, _, common = engine(tmp_path, "tasks", "--help").out.decode().partition("of all verbs:")
+    assert "--failed" in own
+    assert "--home" not in own
+    assert "--home" in common
+    assert "--failed" not in common
+
+
+def test_a_verb_of_no_release_so_far_is_wrong_usage(tmp_path: Path) -> None:
+    done = engine(tmp_path, "round", "show", "r5k2")
+    assert done == (2, b"", "engine: there is no verb 'round' (see: engine --help)\n")
+    done = engine(tmp_path, "taks")
+    assert done.err == "engine: there is no verb 'taks': do you mean tasks? (see: engine --help)\n"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import pytest
 from cli.program import Terminal, engine
 from client.fake_engine import FakeEngine
 
+from engine.cli import tasks
+
 
 @pytest.fixture
 def busy(fake: FakeEngine) -> FakeEngine:
@@ -78,12 +80,50 @@ def test_on_a_terminal_every_line_fits(busy: FakeEngine, columns: int) -> None:
 def test_an_empty_list_says_whose_it_is_and_what_shows_more(fake: FakeEngine) -> None:
     with Terminal(fake.home, "tasks", "--as", "anna") as terminal:
         assert terminal.wait() == 0
-    assert terminal.seen == "no tasks of anna. engine tasks -a shows everybody's\r\n"
+    assert terminal.seen == ("no tasks of anna, nor of others. engine run TEXT starts one\r\n")
     assert engine(fake.home, "tasks", "--no-header").out == b""
 
 
 @pytest.mark.parametrize(
-    "options", [["-s", "gone"], ["--since", "soon"], ["-n", "0"], ["-c", "A"], ["--watch"]]
+    ("options", "words"),
+    [
+        (["--as", "bob"], "no tasks of bob. engine tasks -a shows everybody's (3)"),
+        (["-c", "eve"], "no tasks of eve. engine tasks -a shows everybody's (3)"),
+        (["--failed", "--as", "bob"], "no such tasks"),
+    ],
+)
+def test_an_empty_list_of_one_among_others_counts_theirs(
+    busy: FakeEngine, options: list[str], words: str
+) -> None:
+    with Terminal(busy.home, "tasks", *options) as terminal:
+        assert terminal.wait() == 0
+    assert terminal.seen == words + "\r\n"
+
+
+def test_a_list_that_was_cut_says_of_how_many(busy: FakeEngine) -> None:
+    with Terminal(busy.home, "tasks", "-a", "-n", "1", environ={"NO_COLOR": "1"}) as terminal:
+        assert terminal.wait() == 0
+    foot = terminal.seen.split("\r\n")[2]
+    assert foot == "32 slots" + "1 of 3; -n 100 shows more".rjust(72)
+
+
+def test_no_more_than_two_thousand_are_counted() -> None:
+    asked: list[dict[str, object]] = []
+
+    class Endless:
+        def call(self, method: str, params: dict[str, object]) -> dict[str, object]:
+            asked.append(params)
+            assert len(asked) < 9
+            return {"tasks": [{}] * 500, "hasMore": True, "next": "x"}
+
+    assert tasks._total(Endless(), {"as": "ci"}, 20, "x") == "2,020+"
+    assert len(asked) == 4
+    assert tasks._total(Endless(), {"as": "ci"}, 20, None) == ""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["-s", "gone"], ["--since", "soon"], ["-n", "0"], ["-c", "A"], ["-s", "gone", "--watch"]],
 )
 def test_wrong_options_are_exit_2_before_anything_is_asked(
     fake: FakeEngine, options: list[str]

@@ -32,6 +32,16 @@ def test_a_duration_has_two_units_at_most(milliseconds: int, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("milliseconds", "text"),
+    [(21_449, "21.4s"), (5_000, "5.0s"), (59_999, "59.9s"), (60_000, "1m00s"), (40, "40ms")],
+)
+def test_what_is_of_interest_to_the_tenth_has_it_under_a_minute(
+    milliseconds: int, text: str
+) -> None:
+    assert units.tenths(milliseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
     [(-5, "0s"), (12_000, "12s"), (300_999, "5m"), (3 * 3_600_000, "3h"), (200_000_000, "2d")],
 )
 def test_an_age_has_one_unit(milliseconds: int, text: str) -> None:

@@ -75,3 +75,19 @@ def test_a_caller_has_a_colour_that_means_nothing_else() -> None:
 
 def test_without_colour_no_escape_is_written() -> None:
     assert "\x1b" not in View(now=NOW).glyph("failed") + View(now=NOW).paint("x", "red")
+
+
+def test_parts_that_do_not_fit_go_on_below() -> None:
+    narrow = View(now=NOW, width=12)
+    assert narrow.pack(["one", "two", "three"], " · ") == ["one · two", "three"]
+    assert narrow.pack(["a word that is longer"], " · ") == ["a word that…"]
+    assert narrow.pack([], " ") == [""]
+    assert narrow.pack(["seven ch", "3rd"], " ") == ["seven ch 3rd"]  # 12 cells to the last
+    assert View(now=NOW).pack(["one", "two", "three"], " · ") == ["one · two · three"]
+    assert narrow.fold("one two  three four") == ["one two", "three four"]
+    assert narrow.fold("one  two") == ["one  two"]
+
+
+def test_a_number_has_commas_on_a_terminal_alone() -> None:
+    assert View(now=NOW, width=80).number(1_240) == "1,240"
+    assert View(now=NOW).number(1_240) == "1240"

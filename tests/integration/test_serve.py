@@ -11,8 +11,9 @@ import pytest
 import trio
 
 from engine.config import Home, Settings
-from engine.daemon import CannotStart, lock_home, prepare_home, serve
+from engine.daemon import serve
 from engine.server.listeners import CannotListen
+from engine.startup import CannotStart, lock_home, prepare_home
 
 LIMIT = 20.0  # seconds for any wait here
 
