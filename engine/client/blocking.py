@@ -1,7 +1,6 @@
-"""The blocking client: calls in flight, and the connection under them, made again when it is lost.
+"""The blocking client: one connection, made again when it is lost, under the calls in flight.
 
-A call that may be sent twice (a read, a wait, a `bash` with its key) is sent again after a
-reconnect; any other raises `ConnectionLost`. One thread; nothing is printed.
+One thread; nothing is printed. What a loss means to a call is the business of `calls`.
 """
 
 from __future__ import annotations
@@ -9,34 +8,24 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from engine.client.calls import REPLY_WAIT, Calls, Ticket, spent, ungreeted
 from engine.client.errors import (
-    SHUTTING_DOWN,
+    CannotStart,
     ConnectionLost,
     NotReachable,
     ProtocolFailure,
-    Refused,
     TokenRefused,
 )
 from engine.client.link import Link, Wake, open_link, wait_readable
 from engine.client.places import Place
 from engine.client.schedule import PATIENCE, Schedule
-from engine.client.wire import Answer, Params, decode_answer, encode_call
+from engine.client.wire import Answer, Params
 
-AT_ONCE: Final = 2.0  # seconds after a call was sent; a loss by then may be the call's doing
-LOSSES: Final = 3  # of this kind, in a row, and the call is not sent again
-REPLY_WAIT: Final = 30.0  # seconds past a call's own budget; then the connection counts as lost
+__all__ = ["Client", "Ticket"]
 
-
-class Ticket(NamedTuple):
-    """One call in flight. `id` is unique in the client, also over reconnects."""
-
-    id: int
-    method: str
-    params: Params
-    budget: float  # seconds that the engine may take by the call's own terms
-    resend: bool
+OPTION: Final = "--reconnect"  # what says how long to try
 
 
 def ignore(*_: object) -> None:
@@ -55,19 +44,22 @@ class Client:
         wake: Wake | None = None,
         tell_lost: Callable[[], None] = ignore,
         tell_back: Callable[[float], None] = ignore,
+        revive: Callable[[], object] | None = None,
+        option: str = OPTION,
     ) -> None:
+        """`revive`: starts an engine where the one that was there vanished without a goodbye, and
+        nobody else started one meanwhile. `option`: what sets `patience`."""
         self._find = find
-        self._hello = hello
+        self._calls = Calls(hello, patience)
         self._patience = patience
         self._wake = wake
         self._tell_lost = tell_lost
         self._tell_back = tell_back
+        self._revive = revive
+        self._option = option
         self._link: Link | None = None
-        self._schedule: Schedule | None = None
-        self._last_id = 0
-        self._open: dict[int, tuple[Ticket, float]] = {}  # with the moment when it is overdue
-        self._sent_at = 0.0  # when the last call was sent
-        self._losses: dict[int, int] = {}  # in a row, right after the call was sent; by ticket
+        self._is_wanted = False  # from `connect` to `close`
+        self._failed: list[tuple[Ticket, ConnectionLost]] = []  # by the last connection
         self._answers: deque[tuple[Ticket, Answer]] = deque()
 
     @property
@@ -78,24 +70,50 @@ class Client:
     def connect(self) -> None:
         """Make the connection, once. Raises `NotReachable` or `TokenUnreadable`."""
         link = open_link(self._find(), self._wake)
+        self._failed = self._calls.connected(time.monotonic(), link.place.pid)
         try:
-            if self._hello is not None:
-                self._greet(link)
+            self._greet(link)
         except (ConnectionLost, ProtocolFailure) as exc:
-            link.close()
-            raise NotReachable(f"not reachable ({exc})") from exc
-        except Refused as exc:
-            link.close()
-            if exc.code == SHUTTING_DOWN:
-                raise NotReachable("the engine is shutting down", absent=True) from exc
+            self._drop(link)
+            raise ungreeted(exc) from exc
+        except BaseException:
+            self._drop(link)
             raise
         self._link = link
+        self._is_wanted = True
+
+    def connect_or_start(self) -> None:
+        """As `connect`, but where nobody listens start an engine by `revive`.
+
+        Raises `CannotStart`, too.
+        """
+        assert self._revive is not None
+        try:
+            self.connect()
+        except NotReachable as exc:
+            if not exc.absent:
+                raise
+        else:
+            return
+        schedule = Schedule(time.monotonic(), self._patience)
+        while True:
+            self._revive()
+            try:
+                self.connect()
+            except NotReachable as exc:
+                if not exc.absent or not schedule.failed(time.monotonic()):
+                    raise
+                # Another engine has the home and is not listening yet, or is on its way out.
+                wait_readable([], schedule.due)
+            else:
+                return
 
     def close(self) -> None:
         """End the connection and with it the waits in flight; the jobs go on."""
+        self._is_wanted = False
+        self._calls.rest()
         if self._link is not None:
-            self._link.close()
-            self._link = None
+            self._drop(self._link)
 
     def submit(
         self, method: str, params: Params, *, budget: float = 0.0, resend: bool = True
@@ -104,12 +122,9 @@ class Client:
 
         Raises `Unsendable` at once.
         """
-        self._last_id += 1
-        ticket = Ticket(self._last_id, method, params, budget, resend)
-        text = encode_call(ticket.id, method, params)
-        self._open[ticket.id] = (ticket, time.monotonic() + budget + REPLY_WAIT)
-        if self._link is not None:
-            self._send(text)
+        ticket = self._calls.make(method, params, budget=budget, resend=resend)
+        self._calls.submit(ticket, time.monotonic())
+        self._flush()
         return ticket
 
     def call(self, method: str, params: Params, *, budget: float = 0.0, resend: bool = True) -> Any:
@@ -119,19 +134,27 @@ class Client:
         """
         ticket = self.submit(method, params, budget=budget, resend=resend)
         others: deque[tuple[Ticket, Answer]] = deque()
+        answer: Answer | None = None
         try:
-            while True:
+            while answer is None:
                 got = self.next_answer(None)
-                if got is None:
-                    continue
-                if got[0].id != ticket.id:
+                if got is not None and got[0].id == ticket.id:
+                    answer = got[1]
+                elif got is not None:
                     others.append(got)
-                elif got[1].error is not None:
-                    raise got[1].error
-                else:
-                    return got[1].result
         finally:
             self._answers.extendleft(reversed(others))
+            if answer is None:  # interrupted, or not to be had
+                self.withdraw(ticket)
+        if answer.error is not None:
+            raise answer.error
+        return answer.result
+
+    def withdraw(self, ticket: Ticket) -> None:
+        """Wait for this call no more; the engine is told. Its answer, if one comes, is dropped."""
+        self._calls.withdraw(ticket)
+        self._answers = deque(got for got in self._answers if got[0].id != ticket.id)
+        self._flush()
 
     def next_answer(self, until: float | None) -> tuple[Ticket, Answer] | None:
         """The next answer to any ticket; None at `until` (monotonic) or when a signal came.
@@ -144,15 +167,18 @@ class Client:
                 if not self._try_again(until):
                     return None
                 continue
-            due = min((due for _, due in self._open.values()), default=None)
+            due = self._calls.due
             limit = min((t for t in (until, due) if t is not None), default=None)
             try:
                 text = self._link.receive(limit)
-            except (ConnectionLost, ProtocolFailure):
+            except ConnectionLost as exc:
+                self._lose(is_goodbye=exc.is_goodbye)
+                continue
+            except ProtocolFailure:
                 self._lose()
                 continue
             if text is not None:
-                self._take(decode_answer(text))
+                self._take(text)
             elif due is not None and time.monotonic() >= due:
                 self._lose()
             else:
@@ -160,70 +186,60 @@ class Client:
         return self._answers.popleft()
 
     def _greet(self, link: Link) -> None:
-        self._last_id += 1
-        assert self._hello is not None
-        link.send(encode_call(self._last_id, "hello", self._hello))
+        """Send hello and await its answer."""
         until = time.monotonic() + REPLY_WAIT
-        while time.monotonic() < until:
-            text = link.receive(until)
-            if text is not None:
-                answer = decode_answer(text)
-                if answer.error is not None:
-                    raise answer.error
+        while not self._calls.has_greeted:
+            while (text := self._calls.next_text(time.monotonic())) is not None:
+                link.send(text)
+            answer = link.receive(until)
+            if answer is not None:
+                self._calls.take(answer)
+            elif time.monotonic() >= until:
+                raise ConnectionLost("no answer")
+
+    def _flush(self) -> None:
+        """Send what there is to send, where there is a connection."""
+        while self._link is not None:
+            text = self._calls.next_text(time.monotonic())
+            if text is None:
                 return
-        raise ConnectionLost("no answer")
+            try:
+                self._link.send(text)
+            except ConnectionLost:
+                self._lose()
 
-    def _send(self, text: str) -> None:
-        assert self._link is not None
+    def _take(self, text: str) -> None:
         try:
-            self._link.send(text)
-        except ConnectionLost:
-            self._sent_at = time.monotonic()
-            self._lose()
-        self._sent_at = time.monotonic()
-
-    def _take(self, answer: Answer) -> None:
-        self._losses.clear()
-        ticket, _ = self._open.get(answer.id, (None, 0.0))
-        if ticket is None:
-            return  # the late answer to a call that was sent again
-        if answer.error is not None and answer.error.code == SHUTTING_DOWN and ticket.resend:
-            self._sent_at = 0.0  # the call is not what ended this
-            self._lose()  # its successor will answer
+            got = self._calls.take(text)
+        except ConnectionLost as exc:
+            self._lose(is_goodbye=exc.is_goodbye)
             return
-        del self._open[answer.id]
-        self._answers.append((ticket, answer))
+        if got is not None:
+            self._answers.append(got)
 
-    def _lose(self) -> None:
+    def _drop(self, link: Link) -> None:
+        link.close()
+        self._link = None
+        self._calls.disconnected()
+
+    def _lose(self, *, is_goodbye: bool = False) -> None:
         """Count the connection as lost. Raises where a call cannot be sent twice."""
-        self.close()
-        once = [ticket for ticket, _ in self._open.values() if not ticket.resend]
-        if once:
-            raise ConnectionLost(
-                f"connection lost before {once[0].method} was answered: it may have been done"
-            )
-        self._count_loss()
-        if self._schedule is None:
-            self._schedule = Schedule(time.monotonic(), self._patience)
+        if self._link is not None:
+            self._drop(self._link)
+        now = time.monotonic()
+        failed = self._calls.lost(now, is_goodbye=is_goodbye)
+        if failed:
+            raise failed[0][1]
+        if self._calls.miss(now):
             self._tell_lost()
-
-    def _count_loss(self) -> None:
-        """Note which calls may have ended the connection. Raises where one did so too often."""
-        if time.monotonic() - self._sent_at > AT_ONCE:
-            self._losses.clear()
-            return
-        for ticket, _ in self._open.values():
-            self._losses[ticket.id] = self._losses.get(ticket.id, 0) + 1
-            if self._losses[ticket.id] >= LOSSES:
-                raise ConnectionLost(
-                    f"connection lost {LOSSES} times right after {ticket.method} was sent: gave up"
-                )
 
     def _try_again(self, until: float | None) -> bool:
         """Wait for the next attempt and make it; False at `until` or when a signal came."""
-        schedule = self._schedule
-        if schedule is None:  # never connected, or closed by us
+        if not self._is_wanted:  # never connected, or closed by us
             raise NotReachable("not connected")
+        self._calls.miss(time.monotonic(), first=0.0)  # where the last one has been given up
+        schedule = self._calls.schedule
+        assert schedule is not None
         limit = schedule.due if until is None else min(until, schedule.due)
         if wait_readable([] if self._wake is None else [self._wake.fileno()], limit):
             assert self._wake is not None
@@ -232,19 +248,32 @@ class Client:
         if time.monotonic() < schedule.due:
             return False
         try:
-            self.connect()
+            self._attempt()
         except TokenRefused:
+            self._give_up()
             raise
-        except NotReachable as exc:
-            if not schedule.failed(time.monotonic()):
-                raise NotReachable(
-                    *exc.lines, f"gave up after {self._patience:g} s (--reconnect)"
-                ) from exc
+        except (NotReachable, CannotStart) as exc:
+            if not self._calls.attempt_failed(time.monotonic()):
+                self._give_up()
+                raise spent(exc, self._patience, self._option) from exc
             return True
-        self._schedule = None
-        self._tell_back(time.monotonic() - schedule.lost_at)
-        for ticket, _ in list(self._open.values()):
-            self._open[ticket.id] = (ticket, time.monotonic() + ticket.budget + REPLY_WAIT)
-            if self._link is not None:
-                self._send(encode_call(ticket.id, ticket.method, ticket.params))
+        self._tell_back(self._calls.found(time.monotonic()))
+        self._flush()
+        if self._failed:
+            raise self._failed[0][1]
         return True
+
+    def _give_up(self) -> None:
+        """Nothing is in flight any more; the next call tries anew."""
+        self._calls.give_up()
+        self._calls.rest()
+
+    def _attempt(self) -> None:
+        """Connect, if need be to an engine that is started for it."""
+        try:
+            self.connect()
+        except NotReachable as exc:
+            if self._revive is None or not self._calls.may_revive(absent=exc.absent):
+                raise
+            self._revive()
+            self.connect()

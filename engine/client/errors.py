@@ -53,6 +53,16 @@ class ConnectionLost(ClientError):
 
     kind = "connection_lost"
 
+    def __init__(self, reason: str, *, is_goodbye: bool = False) -> None:
+        super().__init__(reason)
+        self.is_goodbye = is_goodbye  # the engine ended it in order: it was told to end
+
+
+class ClientClosed(ClientError):
+    """The client itself was closed before the answer came. See `ConnectionLost`."""
+
+    kind = "client_closed"
+
 
 class ProtocolFailure(ClientError):
     """The other side does not speak the protocol."""
@@ -75,14 +85,21 @@ class Unsendable(ClientError):
     kind = "unsendable"
 
 
-class Refused(ClientError):
-    """The engine's error reply to a call: PROTOCOL's code, kind, message and data."""
+class RpcError(ClientError):
+    """The engine's error reply to a call: code, kind, message and data as they came.
+
+    The typed faces raise the class of `engine.errors` that has the code, and this for a code that
+    this release does not know.
+    """
 
     def __init__(self, code: int, message: str, data: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.data = data or {}
         self.kind = str(self.data.get("kind", "error"))
+
+
+Refused = RpcError  # as the command line calls it
 
 
 class AmbiguousHandle(ClientError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from wsproto import ConnectionType, WSConnection
+from wsproto.connection import ConnectionState
 from wsproto.events import (
     AcceptConnection,
     BytesMessage,
@@ -22,6 +23,7 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 from engine.client.errors import ProtocolFailure
 
 MAX_MESSAGE: Final = 16 << 20  # characters; the engine's replies end at 1 MiB
+ABNORMAL: Final = 1006  # close code: RFC 6455, 7.4.1
 PATH: Final = "/rpc"
 
 
@@ -80,6 +82,8 @@ class Framing:
 
         Raises `ProtocolFailure` for bytes that are no WebSocket.
         """
+        if not data and self._ws.state is ConnectionState.CONNECTING:
+            return [Closed(ABNORMAL, "")], b""  # which wsproto would call a bad HTTP message
         events: list[Event] = []
         reply = b""
         try:

@@ -25,7 +25,8 @@ from engine.client.places import FACTS, Place, is_alive, tilde
 HANDSHAKE_WAIT: Final = 10.0  # seconds; the engine's front door gives up after the same time
 SEND_WAIT: Final = 30.0  # seconds in which the engine takes none of what we send
 CHUNK: Final = 1 << 18  # bytes a read
-TOO_BIG: Final = 1009  # close code: RFC 6455, 7.4.1
+GOING_AWAY: Final = 1001  # close codes: RFC 6455, 7.4.1
+TOO_BIG: Final = 1009
 MAX_SOCKET_PATH: Final = 107  # bytes that fit in sockaddr_un
 
 
@@ -77,6 +78,7 @@ class Link:
         self._framing = Framing()
         self._texts: deque[str] = deque()
         self._ended: str | None = None  # why nothing more will come
+        self._is_goodbye = False  # whether the engine ended it in order
         sock.settimeout(SEND_WAIT)
 
     def fileno(self) -> int:
@@ -99,12 +101,12 @@ class Link:
             if self.fileno() not in wait_readable([self.fileno()], until):
                 raise NotReachable(f"not reachable at {spot(self.place)} (no answer)")
             if self._ended is not None:
-                raise ConnectionLost(self._ended)
+                raise ConnectionLost(self._ended, is_goodbye=self._is_goodbye)
             for event in self._read():
                 if isinstance(event, Opened):
                     return
                 if isinstance(event, Rejected):
-                    raise _refusal(self.place, event.status)
+                    raise refusal(self.place, event.status)
 
     def send(self, text: str) -> None:
         """Hand one message to the kernel. Raises `ConnectionLost`."""
@@ -118,7 +120,7 @@ class Link:
         """
         while not self._texts:
             if self._ended is not None:
-                raise ConnectionLost(self._ended)
+                raise ConnectionLost(self._ended, is_goodbye=self._is_goodbye)
             fds = [self.fileno()] if self._wake is None else [self.fileno(), self._wake.fileno()]
             ready = wait_readable(fds, until)
             if self.fileno() in ready:
@@ -142,6 +144,7 @@ class Link:
                 self._texts.append(event.text)
             elif isinstance(event, Closed):
                 self._ended = event.reason or "connection lost"
+                self._is_goodbye = event.code == GOING_AWAY
                 if event.code == TOO_BIG:
                     raise Unsendable("the call is longer than the engine takes")
             else:
@@ -169,7 +172,7 @@ def open_link(place: Place, wake: Wake | None = None) -> Link:
             sock = socket.create_connection(place.address, timeout=HANDSHAKE_WAIT)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as exc:
-        raise _unreachable(place, exc) from exc
+        raise unreachable(place, exc) from exc
     link = Link(sock, place, wake)
     try:
         link.shake_hands()
@@ -187,7 +190,8 @@ def spot(place: Place) -> str:
     return tilde(place.socket) if place.socket is not None else place.url
 
 
-def _unreachable(place: Place, exc: OSError) -> NotReachable:
+def unreachable(place: Place, exc: OSError) -> NotReachable:
+    """What to say where no connection could be made, and whether nobody listens."""
     reason = {
         ConnectionRefusedError: "refused",
         FileNotFoundError: "no socket",
@@ -202,7 +206,8 @@ def _unreachable(place: Place, exc: OSError) -> NotReachable:
     return NotReachable(*lines, absent=absent)
 
 
-def _refusal(place: Place, status: int) -> NotReachable:
+def refusal(place: Place, status: int) -> NotReachable:
+    """What to say where the front door answered with this HTTP status."""
     if status == 401:
         where = place.url or spot(place)
         return TokenRefused(

@@ -84,18 +84,24 @@ def read_token_file(path: str) -> str:
 
 
 def find_place(
-    home: str, url: str | None, environ: dict[str, str], *, role: Role = "agent"
+    home: str,
+    url: str | None,
+    environ: dict[str, str],
+    *,
+    role: Role = "agent",
+    token: str | None = None,
 ) -> Place:
     """Where to connect and with which token: the home's Unix socket, or `url` where one is given.
 
     `role` says whose token is wanted; the human's stands in a file of its own, and where
-    ENGINE_TOKEN_FILE names one, that counts. Raises `NotReachable` or `TokenUnreadable`.
+    ENGINE_TOKEN_FILE names one, that counts; a `token` that is given counts before all. Raises
+    `NotReachable` or `TokenUnreadable`.
     """
     target = url or environ.get("ENGINE_URL")
     token_file = environ.get("ENGINE_TOKEN_FILE")
-    needs_facts = not target or not (role == "human" or token_file)
+    needs_facts = not target or not (token or role == "human" or token_file)
     facts = read_facts(home) if needs_facts else {}
-    token = _find_token(home, facts, token_file, role)
+    token = token or _find_token(home, facts, token_file, role)
     pid = facts.get("pid") if isinstance(facts.get("pid"), int) else None
     if target:
         address, host = parse_url(target)

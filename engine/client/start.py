@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from engine.client.errors import CannotStart
 from engine.client.link import wait_readable
 from engine.client.places import tilde
+
+if TYPE_CHECKING:
+    import subprocess
 
 READY_WAIT: Final = 30.0  # seconds; a home with 10,000 ended tasks takes one
 END_WAIT: Final = 5.0  # seconds from the end of the pipe to the end of the process
 HOME_TAKEN: Final = 3  # exit code of `engine serve` where another engine has the home
 LOG: Final = "engine.log"
 LOG_TAIL: Final = 8192  # bytes looked at for the last line
+_STARTED: Final[list[subprocess.Popen[bytes]]] = []  # by this process, and perhaps still there
 
 
 def start_engine(home: str, environ: dict[str, str]) -> bool:
@@ -49,6 +53,7 @@ def start_engine(home: str, environ: dict[str, str]) -> bool:
         os.close(notify)
         notify = -1
         if _says_ready(ready):
+            _keep(child)
             return True
         code = child.wait(END_WAIT)
     except OSError as exc:
@@ -67,6 +72,12 @@ def start_engine(home: str, environ: dict[str, str]) -> bool:
         f"the engine ended at once, exit {code}: {last_line(log, start_of_log)}",
         f"see {tilde(log)}",
     )
+
+
+def _keep(child: subprocess.Popen[bytes]) -> None:
+    """Hold on to an engine that runs: it outlives us, and if not, the next start takes it away."""
+    _STARTED[:] = [earlier for earlier in _STARTED if earlier.poll() is None]
+    _STARTED.append(child)
 
 
 def _says_ready(fd: int) -> bool:

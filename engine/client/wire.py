@@ -41,6 +41,12 @@ def encode_call(call_id: int, method: str, params: Params) -> str:
     return text
 
 
+def encode_cancel(call_id: int) -> str:
+    """The text of the notification that nobody waits for the call any more."""
+    message = {"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": call_id}}
+    return to_json(message)
+
+
 def to_json(value: Any) -> str:
     """`value` as one line of JSON, as short as it gets; NaN and infinities are refused."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

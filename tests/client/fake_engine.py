@@ -142,6 +142,7 @@ class FakeEngine:
     def stop(self) -> None:
         """As when the process is killed: no goodbye, the socket file stays."""
         assert self._server is not None
+        self.drop()  # first: the server would say goodbye
         self._server.shutdown()
         self._server = None
         self.drop()
@@ -224,6 +225,8 @@ class FakeEngine:
             self.calls.append((method, params))
             self.tokens.append((method, token))
             self.news.notify_all()
+        if "id" not in call:  # a notification
+            return
         try:
             if method == "shutdown" and token != HUMAN:
                 raise Fault(-32009, "forbidden", "the token's role may not call shutdown")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -148,3 +150,144 @@ def test_what_no_engine_would_take_is_not_sent(
         client.submit("bash", params)
     assert client.call("engine_info", {})["slots"] == 32
     assert "bash" not in fake.methods()
+
+
+def test_a_withdrawn_call_is_cancelled_in_the_engine_and_its_answer_dropped(
+    fake: FakeEngine, client: Client
+) -> None:
+    ticket = client.submit("bash", bash("sleep 0.3; echo unwanted"), budget=20)
+    fake.wait_for(lambda: "bash" in fake.methods())
+    client.withdraw(ticket)
+    assert client.call("bash", bash("sleep 0.6; echo wanted"))["output"] == "wanted\n"
+    cancels = [params for method, params in fake.calls if method == "$/cancelRequest"]
+    assert cancels == [{"id": ticket.id}]
+    assert client.next_answer(time.monotonic() + 0.1) is None
+
+
+def revived(fake: FakeEngine, started: list[str]) -> Client:
+    """A client that may start the fake engine."""
+
+    def revive() -> None:
+        started.append("started")
+        fake.start()
+
+    return Client(lambda: find_place(str(fake.home), None, {}), revive=revive, patience=0.4)
+
+
+def test_one_that_vanished_is_started_again_if_nobody_else_does(
+    fake: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.client.calls.START_AFTER", 2)
+    started: list[str] = []
+    client = revived(fake, started)
+    client.connect()
+    fake.stop()
+    assert client.call("engine_info", {})["slots"] == 32
+    assert started == ["started"]
+    client.close()
+
+
+def test_one_that_said_goodbye_is_left_to_who_ended_it(
+    fake: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.client.calls.START_AFTER", 2)
+    started: list[str] = []
+    client = revived(fake, started)
+    client.connect()
+    client.submit("bash", bash("sleep 60", key="k"))
+    fake.wait_for(lambda: "bash" in fake.methods())
+    fake._connections[0].close(1001)
+    fake.stop()
+    with pytest.raises(NotReachable, match="gave up"):
+        client.next_answer(time.monotonic() + LIMIT)
+    assert started == []
+
+
+def test_where_no_engine_is_one_is_started(fake: FakeEngine) -> None:
+    fake.stop()
+    started: list[str] = []
+    client = revived(fake, started)
+    client.connect_or_start()
+    assert client.call("engine_info", {})["slots"] == 32
+    client.close()
+    client.connect_or_start()
+    assert started == ["started"]
+    client.close()
+
+
+def test_after_a_call_that_was_lost_the_next_one_connects_again(
+    fake: FakeEngine, client: Client
+) -> None:
+    client.submit("bash", bash("sleep 5"), budget=20, resend=False)
+    fake.wait_for(lambda: "bash" in fake.methods())
+    fake.drop()
+    with pytest.raises(ConnectionLost, match="may have been done"):
+        client.next_answer(time.monotonic() + LIMIT)
+    assert client.call("engine_info", {})["slots"] == 32
+
+
+def test_after_patience_was_spent_the_next_call_tries_anew_and_alone(fake: FakeEngine) -> None:
+    client = Client(lambda: find_place(str(fake.home), None, {}), patience=0.3)
+    client.connect()
+    fake.stop()
+    with pytest.raises(NotReachable, match="gave up"):
+        client.call("bash", bash("true"))
+    fake.start()
+    assert client.call("engine_info", {})["slots"] == 32
+    assert fake.methods() == ["engine_info"]
+    client.close()
+    with pytest.raises(NotReachable, match="not connected"):
+        client.call("engine_info", {})
+
+
+def drop_when_asked(fake: FakeEngine) -> None:
+    fake.wait_for(lambda: "bash" in fake.methods())
+    fake.drop()
+
+
+def test_a_call_that_is_interrupted_is_withdrawn(fake: FakeEngine) -> None:
+    class Interrupted(Exception):
+        pass
+
+    def interrupt() -> None:
+        raise Interrupted
+
+    client = Client(lambda: find_place(str(fake.home), None, {}), tell_lost=interrupt)
+    client.connect()
+    dropper = threading.Thread(target=drop_when_asked, args=(fake,))
+    dropper.start()
+    with pytest.raises(Interrupted):
+        client.call("bash", bash("sleep 5", key="k"), budget=20)
+    dropper.join()
+    assert client.call("engine_info", {})["slots"] == 32
+    assert fake.methods() == ["bash", "engine_info"]
+    client.close()
+
+
+def test_it_loads_neither_trio_nor_msgspec() -> None:
+    code = (
+        "import engine.client.blocking, engine.client.start, sys\n"
+        "print(*sys.modules.keys() & {'trio', 'msgspec', 'trio_websocket', 'subprocess'})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
+
+
+def test_an_answer_that_has_come_is_dropped_with_its_call(fake: FakeEngine, client: Client) -> None:
+    early = client.submit("bash", bash("echo unwanted"), budget=20)
+    assert client.call("bash", bash("sleep 0.4; echo wanted"))["output"] == "wanted\n"
+    client.withdraw(early)
+    assert client.next_answer(time.monotonic() + 0.1) is None
+
+
+def test_what_was_in_flight_when_patience_was_spent_is_not_sent_later(fake: FakeEngine) -> None:
+    client = Client(lambda: find_place(str(fake.home), None, {}), patience=0.3)
+    client.connect()
+    fake.stop()
+    client.submit("bash", bash("true", key="k"))
+    with pytest.raises(NotReachable, match="gave up"):
+        client.next_answer(time.monotonic() + LIMIT)
+    fake.start()
+    client.call("engine_info", {})
+    assert fake.methods() == ["engine_info"]
+    client.close()

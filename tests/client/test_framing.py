@@ -79,6 +79,12 @@ def test_an_end_without_goodbye_is_an_end() -> None:
     assert client.receive(b"")[0] == [Closed(1006, "")]
 
 
+def test_an_end_in_the_handshake_is_an_end_too() -> None:
+    client = Framing()
+    client.opening("localhost", "t")
+    assert client.receive(b"") == ([Closed(1006, "")], b"")
+
+
 @pytest.mark.parametrize("data", [b"HTTP/1.1 200 OK\r\n\r\n", b"\x00\x01garbage\r\n\r\n"])
 def test_who_speaks_no_websocket_is_a_protocol_failure_or_a_refusal(data: bytes) -> None:
     client = Framing()

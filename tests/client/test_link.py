@@ -113,6 +113,6 @@ def test_somebody_who_hangs_up_in_the_handshake_is_not_reachable(tmp_path: Path)
 
         thread = threading.Thread(target=hang_up)
         thread.start()
-        with pytest.raises(NotReachable, match="not reachable"):
+        with pytest.raises(NotReachable, match=r"not reachable at .* \(connection lost\)"):
             open_link(place(str(path)))
         thread.join(LIMIT)

@@ -26,5 +26,19 @@ def test_it_gives_up_when_the_next_attempt_would_be_too_late() -> None:
     assert attempts == 33  # 4 within 1.8 s, then one every 2 s
 
 
+def test_one_that_stays_away_is_asked_ever_less_often_but_twice_a_minute() -> None:
+    schedule = Schedule(0.0, patience=10_000.0)
+    schedule.attempts = 9
+    gaps = {}
+    for moment in (60.0, 120.0, 300.0, 900.0, 5_000.0):
+        schedule.failed(moment)
+        gaps[moment] = schedule.due - moment
+    assert gaps == pytest.approx({60.0: 2, 120.0: 4, 300.0: 10, 900.0: 30, 5_000.0: 30})
+
+
+def test_the_first_attempt_may_be_due_at_once() -> None:
+    assert Schedule(5.0, first=0.0).due == 5.0
+
+
 def test_no_patience_is_one_attempt() -> None:
     assert not Schedule(0.0, patience=0.0).failed(0.1)

@@ -1,0 +1,1 @@
+"""Programs to begin from, each run by a test: `python -m engine.client.examples.agent`."""

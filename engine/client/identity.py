@@ -1,0 +1,46 @@
+"""Who a client is to the engine, and where its callers start: the caller's name, and `hello`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from engine.client.wire import Params
+
+RESERVED: Final = "ENGINE_"  # what begins so is ours and never a job's
+CALLER: Final = "ENGINE_CALLER"
+
+
+def name_of(given: str | None, environ: Mapping[str, str]) -> str:
+    """The caller's name: `given`, else ENGINE_CALLER, else one that nobody else has.
+
+    A name is needed: a client that the engine names anew with each connection could not repeat
+    a call under its key.
+    """
+    return given or environ.get(CALLER) or "lib-" + os.urandom(5).hex()
+
+
+def greeting(client: str, environ: Mapping[str, str]) -> Params:
+    """The params of `hello`: this process's directory and environment, less ENGINE_….
+
+    What is no UTF-8 cannot be sent and is left out.
+    """
+    env = {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith(RESERVED) and _is_text(name) and _is_text(value)
+    }
+    try:
+        cwd = os.getcwd()
+    except FileNotFoundError:  # removed under us: sessions start in the user's home
+        return {"env": env, "client": client}
+    return {"cwd": cwd if _is_text(cwd) else None, "env": env, "client": client}
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
