@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DELETE_ON_ERROR:
-.PHONY: install venv check format test demo cases bench lock clean
+.PHONY: install venv check format test demo cases bench reference soak lock clean
 
 install venv: $(STAMP)
 
@@ -40,6 +40,12 @@ cases: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python scripts/bench.py
+
+reference: $(STAMP)
+	$(BIN)/python scripts/reference.py
+
+soak: $(STAMP)
+	$(BIN)/python scripts/soak.py --minutes $(or $(MINUTES),10)
 
 # Writes the lock file anew, with the newest versions that pyproject.toml allows.
 lock:

@@ -1,4 +1,4 @@
-"""Settings of the daemon and the places in its home: defaults, each with its unit and its reason.
+"""Settings of the daemon and the places in its home: defaults, each with its unit and its meaning.
 
 `HOME/engine.toml`, over it `engine serve --set NAME=VALUE` and the flags. An unknown name or a
 bad value stops the start: a limit that is silently not in force is worse than none.
@@ -22,25 +22,92 @@ class BadSetting(Exception):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All settings; the names are those of engine.toml."""
+    """All settings; the names are those of engine.toml, the meanings those of the reference."""
 
-    listen: str | None = None  # HOST:PORT; None: loopback, a free port at first, kept then
-    slots: Annotated[int, Meta(ge=1, le=100_000)] | None = None  # None: 16 a core
-    inline_budget_secs: Annotated[float, Meta(ge=0, le=20)] = 20.0  # a call never waits longer
-    output_cap_bytes: Annotated[int, Meta(ge=1 << 20)] = _GIB  # kept of each output file
-    journal_lines: Annotated[int, Meta(ge=10_000)] = 1_000_000  # kept; see `store.lines.thin_out`
-    warm_shells: Annotated[int, Meta(ge=0, le=1_000)] = 8  # see `tasks.warming`; some 5 MiB each
-    queue_limit: Annotated[int, Meta(ge=1)] = 10_000  # kickoffs; more are refused
-    min_free_bytes: Annotated[int, Meta(ge=0)] = _GIB  # of disk; below it new calls are refused
-    max_connections: Annotated[int, Meta(ge=1)] = 1_000
-    max_waits: Annotated[int, Meta(ge=1)] = 10_000  # calls in flight on one connection
-    max_inflight_bytes: Annotated[int, Meta(ge=1 << 20)] = 64 << 20  # of those calls' frames
-    allowed_origins: tuple[str, ...] = ()  # pages that may connect, besides the engine's own
-    allowed_hosts: tuple[str, ...] = ()  # Host headers that may come in, besides loopback's
-    human_token_file: str | None = None  # None: human.token in the home
-    log_format: str = "console"  # or json
-    log_file_bytes: Annotated[int, Meta(ge=1 << 16)] = 10 << 20  # of engine.log, then a new one
-    log_files: Annotated[int, Meta(ge=0, le=1_000)] = 3  # older ones that are kept
+    listen: Annotated[
+        str | None,
+        Meta(
+            description="`HOST:PORT` of the TCP listener, loopback only;"
+            " left out: a free port, chosen once and kept"
+        ),
+    ] = None
+    slots: Annotated[
+        Annotated[int, Meta(ge=1, le=100_000)] | None,
+        Meta(description="jobs at once; left out: 16 a core"),
+    ] = None
+    inline_budget_secs: Annotated[
+        float, Meta(ge=0, le=20, description="the longest that a call waits for its job")
+    ] = 20.0
+    output_cap_bytes: Annotated[
+        int,
+        Meta(
+            ge=1 << 20,
+            description="kept of each output file: its first 64 MiB and its newest part",
+        ),
+    ] = _GIB
+    journal_lines: Annotated[
+        int,
+        Meta(
+            ge=10_000,
+            description="lines that the journal keeps; over it the noisiest caller's least severe"
+            " go first, and each caller keeps 10,000",
+        ),
+    ] = 1_000_000
+    warm_shells: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_000,
+            description="shells that wait for their caller's next call, one a caller, five minutes"
+            " at most, some 5 MiB each",
+        ),
+    ] = 8
+    python_sessions: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_000,
+            description="Python sessions at once; over it the one that is idle longest is closed,"
+            " and its caller's next call has `sessionReset`",
+        ),
+    ] = 64
+    queue_limit: Annotated[
+        int, Meta(ge=1, description="calls that may wait for a slot; more are refused")
+    ] = 10_000
+    min_free_bytes: Annotated[
+        int, Meta(ge=0, description="free disk below which new calls are refused")
+    ] = _GIB
+    max_connections: Annotated[int, Meta(ge=1, description="connections at once")] = 1_000
+    max_waits: Annotated[int, Meta(ge=1, description="calls in flight on one connection")] = 10_000
+    max_inflight_bytes: Annotated[int, Meta(ge=1 << 20, description="bytes of those calls")] = (
+        64 << 20
+    )
+    allowed_origins: Annotated[
+        tuple[str, ...],
+        Meta(description="pages that a browser may connect from, besides the engine's own"),
+    ] = ()
+    allowed_hosts: Annotated[
+        tuple[str, ...], Meta(description="`Host` headers that are let in, besides loopback's")
+    ] = ()
+    human_token_file: Annotated[
+        str | None,
+        Meta(description="where the human's token is kept; left out: `human.token` in the home"),
+    ] = None
+    log_format: Annotated[
+        str,
+        Meta(description="`console` or `json`: the engine's own log, on its standard error"),
+    ] = "console"
+    log_file_bytes: Annotated[
+        int,
+        Meta(
+            ge=1 << 16,
+            description="size at which `engine.log` becomes `engine.log.1` and a new one is"
+            " begun; likewise `keepers.log`",
+        ),
+    ] = 10 << 20
+    log_files: Annotated[
+        int, Meta(ge=0, le=1_000, description="older ones that are kept of each")
+    ] = 3
 
     @property
     def slot_count(self) -> int:

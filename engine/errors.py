@@ -50,7 +50,7 @@ class InvalidRequest(EngineError):
 
 
 class MethodNotFound(EngineError):
-    """The method has no row in the table."""
+    """There is no such method."""
 
     code = -32601
     kind = "method_not_found"

@@ -1,8 +1,8 @@
-"""The words of the project: one spelling on the wire, and all of them in the README.
+"""The words of the project: one spelling on the wire, and all of them in the documents.
 
 Params are snake_case, reply members camelCase, handles are spelled the same in both, and how
-long a call may wait has one name. What a user can say or be told stands in the README or in a
-page under docs/.
+long a call may wait has one name. What a user can say or be told stands in the README or in the
+reference, engine/docs; and what these refer to is there.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from engine import errors
+from engine.cli import exits
 from engine.cli.main import ALIASES, VERBS
 from engine.config import Settings
 from engine.protocol import params
@@ -24,8 +25,10 @@ from engine.server.methods import SCHEMAS
 T = TypeVar("T")
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "engine" / "docs").glob("*.md"))]
 SAME_IN_BOTH = {"taskId", "kickoffId", "roundId", "requestId", "reviewId", "findingId", "logScope"}
+# Names in a client's environment, as they stand in its code.
+VARIABLE = re.compile(r"ENGINE_[A-Z_]+|(?:NO|FORCE)_COLOR|CLICOLOR_FORCE|XDG_[A-Z_]+|LC_[A-Z]+")
 WAIT_WORDS = re.compile("time_?out|wait_", re.IGNORECASE)
 
 # Replies are written as dict literals: the keys in these modules are what goes over the wire.
@@ -121,3 +124,63 @@ def test_every_setting_is_documented(setting: str) -> None:
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ALIASES])
 def test_every_verb_is_documented(verb: str) -> None:
     assert is_documented(f"engine {verb}")
+
+
+@pytest.mark.parametrize("verb", ALIASES)
+def test_every_alias_is_documented(verb: str) -> None:
+    assert is_documented(verb)
+
+
+def variables() -> set[str]:
+    """Names of environment variables in the code of clients and command line."""
+    found = {"CI", "COLUMNS", "LANG", "TERM"}
+    for part in ("cli", "client"):
+        for path in sorted((ROOT / "engine" / part).glob("*.py")):
+            nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            texts = [n.value for n in nodes if isinstance(n, ast.Constant)]
+            found |= {t for t in texts if isinstance(t, str) and VARIABLE.fullmatch(t)}
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(variables()))
+def test_every_environment_variable_is_documented(name: str) -> None:
+    assert is_documented(name)
+
+
+def test_every_exit_code_has_a_row() -> None:
+    page = (ROOT / "engine/docs/command-line.md").read_text(encoding="utf-8")
+    rows = set(re.findall(r"^\| (\d+) \|", page.partition("## Exit codes")[2], re.M))
+    codes = {str(code) for code in vars(exits).values() if isinstance(code, int)} - {"0"}
+    assert rows == codes
+
+
+def anchors(path: Path) -> set[str]:
+    """By what the headings of a page are linked to."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w -]", "", heading).replace(" ", "-").lower() for heading in headings}
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]*)\)", page.read_text(encoding="utf-8"))
+    assert links
+    for path, _, anchor in (link.partition("#") for link in links):
+        target = page.parent / path if path else page
+        assert target.is_file(), path
+        assert not anchor or anchor in anchors(target), anchor
+
+
+def test_every_test_and_script_that_is_named_is_there() -> None:
+    named = re.findall(r"`((?:tests|scripts)/[\w/.]+)`", DOCUMENTS[0].read_text(encoding="utf-8"))
+    assert len(named) > 5
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+def test_every_target_that_is_named_is_in_the_makefile() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    named = {
+        word
+        for path in DOCUMENTS
+        for word in re.findall(r"(?:^|`)make ([a-z]+)", path.read_text(encoding="utf-8"), re.M)
+    }
+    assert {"demo", "reference"} <= named <= targets

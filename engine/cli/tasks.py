@@ -25,7 +25,9 @@ STATES: Final = ("queued", "held", "running", "succeeded", "cancelled", "skipped
 @click.option("-c", "--caller", metavar="NAME", help="Of this caller.")
 @click.option("-s", "--state", metavar="STATE[,STATE]", help="In these states.")
 @click.option("--failed", is_flag=True, help="Failed, timed out or lost.")
-@click.option("-n", "--limit", type=click.IntRange(min=1), default=20, metavar="N", help="(20)")
+@click.option(
+    "-n", "--limit", type=click.IntRange(min=1), default=20, metavar="N", help="The newest N (20)."
+)
 @click.option("--since", metavar="10m|TIME", help="Accepted since then.")
 @click.option("--no-header", is_flag=True, help="Rows only.")
 @click.option("--watch", is_flag=True, help="Go on with what changes, until Ctrl-C.")

@@ -14,7 +14,8 @@ import msgspec
 
 from engine.errors import EngineError
 from engine.protocol.decode import phrases
-from engine.protocol.params import NOT_YET, CancelRequestParams
+from engine.protocol.meanings import member_meaning, param_meaning
+from engine.protocol.params import NOT_YET, CancelRequestParams, StartParams
 from engine.protocol.parts import ForgottenRow, LogEntry, LogLine, LogMarker, TaskRow
 from engine.protocol.results import RESULTS, TaskDetails
 
@@ -57,6 +58,8 @@ def make_body(methods: Mapping[str, MethodFacts]) -> dict[str, Any]:
     params[CANCEL_METHOD] = _schema_of(CancelRequestParams)
     results, components = _result_schemas()
     for _schema, parts in params.values():
+        for type_name, part in parts.items():
+            _explain_members(type_name, part)
         components |= parts
     errors = {kind for facts in methods.values() for kind in facts.errors}
     return {
@@ -78,7 +81,7 @@ def _method(
         "name": name,
         "summary": facts.summary,
         "paramStructure": "by-name",
-        "params": _params(facts.params, schema),
+        "params": _params(name, facts.params, schema),
         "result": {"name": "result", "schema": results[name]},
         "errors": [
             {"$ref": f"#/components/errors/{error.kind}"}
@@ -93,23 +96,27 @@ def _cancel_method(schema: dict[str, Any]) -> dict[str, Any]:
         "name": CANCEL_METHOD,
         "summary": "Ends a pending call of this connection, never a job. A notification.",
         "paramStructure": "by-name",
-        "params": _params(CancelRequestParams, schema),
+        "params": _params(CANCEL_METHOD, CancelRequestParams, schema),
         "result": {"name": "result", "schema": {"type": "null"}},
         "x-notification": True,
     }
 
 
-def _params(type_: type[msgspec.Struct], schema: dict[str, Any]) -> list[dict[str, Any]]:
+def _params(
+    method: str, type_: type[msgspec.Struct], schema: dict[str, Any]
+) -> list[dict[str, Any]]:
     words, required = phrases(type_), schema.get("required", [])
+    not_offered = NOT_YET if issubclass(type_, StartParams) else ()
     descriptors = [
         {
             "name": name,
+            "summary": param_meaning(method, name) or "",
             "description": words[name],
             "required": name in required,
             "schema": part if name == _ID else _without_null(part),
         }
         for name, part in schema["properties"].items()
-        if name not in NOT_YET
+        if name not in not_offered
     ]
     return sorted(descriptors, key=lambda each: not each["required"])
 
@@ -137,6 +144,8 @@ def _result_schemas() -> tuple[dict[str, Any], dict[str, Any]]:
     """Method -> the schema of its result; and by name those that these refer to."""
     types = {type_ for each in RESULTS.values() for type_ in each}
     found = _schemas([*sorted(types, key=lambda type_: type_.__name__), LogMarker, ForgottenRow])
+    for type_name, schema in found.items():
+        _explain_members(type_name, schema)
     # Two kinds of objects stand in one list, for which a client's Struct has the members of both.
     found[LogEntry.__name__] = _any_of([LogLine, LogMarker])
     row = found.pop(TaskRow.__name__)
@@ -146,9 +155,19 @@ def _result_schemas() -> tuple[dict[str, Any], dict[str, Any]]:
     return {name: _any_of(types) for name, types in RESULTS.items()}, found
 
 
+def _explain_members(type_name: str, schema: dict[str, Any]) -> None:
+    """Give each member its meaning; beside a `$ref` nothing else would count."""
+    for name, part in schema["properties"].items():
+        if meaning := member_meaning(type_name, name):
+            inner = {"anyOf": [dict(part)]} if "$ref" in part else dict(part)
+            part.clear()
+            part.update(inner, description=meaning)
+
+
 def _whole(row: dict[str, Any]) -> dict[str, Any]:
     """The schema of a row that is not forgotten: all members, always."""
     status, _forgotten = row["properties"]["status"]["anyOf"]
+    status = {**status, "description": row["properties"]["status"]["description"]}
     properties = {**row["properties"], "status": status}
     return {**row, "properties": properties, "required": list(properties)}
 

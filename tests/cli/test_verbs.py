@@ -11,7 +11,8 @@ import pytest
 from engine.cli.main import ALIASES, VERBS, cli
 from engine.cli.verbs import common_options
 
-REFERENCE = (Path(__file__).parents[2] / "engine/cli/reference.md").read_text(encoding="utf-8")
+PAGE = Path(__file__).parents[2] / "engine/docs/command-line.md"
+REFERENCE = PAGE.read_text(encoding="utf-8")
 CODE = " ".join(re.findall(r"`([^`\n]+)`", REFERENCE))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import signal
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ class Watching:
 
     def __init__(self, fake: FullerEngine, *options: str) -> None:
         fake.calls.clear()
-        self.err = ""
+        self.err, self._read = "", b""
         self._process = start(fake.home, "tasks", "--watch", "--as", "ci", *options)
         fake.wait_for(lambda: any("changed_after" in params for _, params in fake.calls))
 
@@ -38,9 +39,12 @@ class Watching:
         """The next line; fails where none comes."""
         out = self._process.stdout
         assert out is not None
-        assert select.select([out], [], [], LIMIT)[0], "no line came"
-        line = out.readline()
-        assert line, "it has ended"
+        while b"\n" not in self._read:
+            assert select.select([out], [], [], LIMIT)[0], "no line came"
+            data = os.read(out.fileno(), 65536)
+            assert data, "it has ended"
+            self._read += data
+        line, _, self._read = self._read.partition(b"\n")
         return line.decode()
 
     def told(self) -> list[str]:

@@ -172,6 +172,7 @@ def test_a_shell_that_was_killed_while_it_waited_is_replaced(
     warm = Warm(mother, tmp_path)
     pid = warm.shell()
     os.kill(pid, signal.SIGKILL)
+    wait_dead(pid)
     record = warm.run("echo $$")
     assert (record["cause"], record["exitCode"]) == ("exit", 0)
     assert int(warm.output()) != pid

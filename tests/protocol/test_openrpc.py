@@ -34,6 +34,7 @@ METHODS = {
     "read_logs": facts(p.ReadLogsParams),
     "read_task": facts(p.ReadTaskParams),
     "write_stdin": facts(p.WriteStdinParams),
+    "roster": facts(p.RosterParams),
 }
 
 
@@ -139,12 +140,14 @@ def test_a_method_says_who_may_call_it_what_it_does_and_how_it_fails(
 def test_a_param_has_its_type_bounds_and_default(document: dict[str, Any]) -> None:
     assert param(document, "bash", "command") == {
         "name": "command",
+        "summary": "bash text of 1 byte to 1 MiB, passed on byte for byte",
         "description": "string",
         "required": True,
         "schema": {"type": "string"},
     }
     assert param(document, "bash", "max_output_bytes") == {
         "name": "max_output_bytes",
+        "summary": "how much output the reply may carry, both streams together",
         "description": "integer between 0 and 524288",
         "required": False,
         "schema": {"type": "integer", "minimum": 0, "maximum": 524_288, "default": 32_768},
@@ -177,6 +180,12 @@ def test_what_is_not_offered_yet_is_not_told(document: dict[str, Any]) -> None:
         *("cwd", "env", "stdin", "pty", "streams", "on_disconnect", "key", "max_output_bytes"),
         *("logs", "logScope"),
     }
+
+
+def test_a_param_that_elsewhere_is_not_offered_is_told_where_it_is(
+    document: dict[str, Any],
+) -> None:
+    assert param(document, "roster", "after")["required"] is False
 
 
 def test_no_param_takes_null_but_the_id_of_a_call(document: dict[str, Any]) -> None:
