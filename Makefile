@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DELETE_ON_ERROR:
-.PHONY: install venv check format test demo cases bench reference soak lock clean
+.PHONY: install venv check format test demo cases bench reference soak crash-points lock clean
 
 install venv: $(STAMP)
 
@@ -46,6 +46,10 @@ reference: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/python scripts/soak.py --minutes $(or $(MINUTES),10)
+
+# Takes an hour; ARGS='--target mother --most 10' a minute.
+crash-points: $(STAMP)
+	$(BIN)/python scripts/crash_points.py $(ARGS)
 
 # Writes the lock file anew, with the newest versions that pyproject.toml allows.
 lock:

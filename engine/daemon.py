@@ -200,7 +200,14 @@ async def serve(
                     sessions=sessions,
                     warm=warm,
                     directories=directories,
-                    pythons=PythonSessions(home, executor, starter, job_nursery),
+                    pythons=PythonSessions(
+                        home,
+                        executor,
+                        starter,
+                        sessions,
+                        job_nursery,
+                        most=settings.python_sessions,
+                    ),
                     index=index,
                     ledger=ledger,
                     catalog=catalog,
@@ -320,6 +327,7 @@ async def _serve_clients(
         found = await recover(
             home, services.index, services.ledger, services.supervisor, job_nursery
         )
+        services.ledger.keep_told({task.id for task in services.catalog.unfinished()})
         _read_on(home, services, job_nursery)
         services.ready.set()
         log.info(

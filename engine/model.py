@@ -84,7 +84,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     signal: str | None = None
     error: Failure | None = None
     value: str | None = None  # of code: the repr of its last expression
-    session_reset: bool = False  # of code: the interpreter of its session is gone
+    session_reset: bool = False  # of code: its session is gone, or an earlier one was, unasked
     started_at: int | None = None
     ended_at: int | None = None
     duration_ms: int | None = None

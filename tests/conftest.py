@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 
+import hypothesis
 import leaks
 import pytest
 
@@ -22,6 +23,10 @@ for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         )
 
 leaks.adopt_orphans()
+
+# A slow machine is no fault of the code.
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
 
 
 @pytest.fixture(autouse=True)

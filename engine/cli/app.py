@@ -6,7 +6,6 @@ import os
 import pwd
 import re
 import sys
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -79,14 +78,15 @@ class App:
     ) -> Client:
         """A connected client. `starts`: start an engine where none runs and nothing forbids it.
 
-        `role`: an observer only looks, so that nobody's position moves.
+        Also later, in place of one that vanished. `role`: an observer only looks, so that
+        nobody's position moves.
         """
         from engine.client.blocking import Client
-        from engine.client.errors import NotReachable
         from engine.client.link import spot
         from engine.client.places import find_place
 
         home = self.home
+        may_start = starts and not (self.options.get("no_start") or self.url)
         client = self._client = Client(
             lambda: find_place(home, self.url, self.environ, role=role),
             hello=self.greeting() if hello else None,
@@ -94,36 +94,20 @@ class App:
             wake=wake,
             tell_lost=self._tell_lost,
             tell_back=self._tell_back,
+            revive=self._start if may_start else None,
         )
-        try:
+        if may_start:
+            client.connect_or_start()
+        else:
             client.connect()
-        except NotReachable as exc:
-            may_start = starts and not (self.options.get("no_start") or self.url)
-            if not (may_start and exc.absent):
-                raise
-            self._start(client, home)
         if self.options.get("verbose") and client.place is not None:
             self.console.say(f"connected to {spot(client.place)} as {self.caller}")
         return client
 
-    def _start(self, client: Client, home: str) -> None:
-        """Start an engine and connect, to it or to the one that was there first."""
-        from engine.client.errors import NotReachable
-        from engine.client.schedule import Schedule
+    def _start(self) -> None:
         from engine.client.start import start_engine
 
-        schedule = Schedule(time.monotonic(), self.patience)
-        while True:
-            start_engine(home, self.environ)
-            try:
-                client.connect()
-            except NotReachable as exc:
-                if not exc.absent or not schedule.failed(time.monotonic()):
-                    raise
-                # Another engine has the home and is not listening yet, or is on its way out.
-                time.sleep(max(0.0, schedule.due - time.monotonic()))
-            else:
-                return
+        start_engine(self.home, self.environ)
 
     def greeting(self) -> dict[str, Any]:
         """The params of `hello`: this process's directory and environment without ENGINE_…"""

@@ -63,14 +63,14 @@ def _each(
     """Do `act` to each; one that is refused does not keep the others from it."""
     from engine.cli.handles import resolve
     from engine.cli.report import report_error
-    from engine.client.errors import AmbiguousHandle, Refused
+    from engine.client.errors import AmbiguousHandle, ConnectionLost, Refused
 
     client = app.client()
     code = exits.DONE
     for given in dict.fromkeys(ids):
         try:
             act(app, client, resolve(app, client, given), force)
-        except (Refused, AmbiguousHandle) as exc:
+        except (Refused, AmbiguousHandle, ConnectionLost) as exc:
             code = max(code, report_error(app, exc))
     return code
 
@@ -134,11 +134,16 @@ def _pid(survivor: Any) -> Any:
 
 
 def _forget(app: App, client: Any, handle: str, force: bool) -> None:
+    from engine.client.errors import ConnectionLost
     from engine.client.wire import to_json
 
     task_id = "t" + handle[1:] if handle.startswith("k") else handle
     params = {"as": app.caller, "taskId": task_id, "force": force or None}
-    reply = client.call("forget", params, resend=False)
+    try:
+        reply = client.call("forget", params, resend=False)
+    except ConnectionLost as exc:
+        line = f"connection lost: {task_id} may have been forgotten; engine show {task_id} tells"
+        raise ConnectionLost(line) from exc
     if app.json:
         app.console.line(to_json(reply))
 
@@ -149,7 +154,7 @@ def _reset(app: App, *, kind: str) -> int:
     asked = {"as": app.caller, "kind": kind}
     # What runs in a Python session has its grace.
     budget = CANCEL_BUDGET if kind == "python" else 0.0
-    reply = app.client().call("reset_session", asked, budget=budget, resend=False)
+    reply = app.client().call("reset_session", asked, budget=budget)
     if app.json:
         app.console.line(to_json(reply))
     return exits.DONE

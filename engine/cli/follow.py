@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import select
-from typing import Any, Final
+from typing import Any
 
 from engine.cli.app import App
 from engine.cli.escapes import TerminalFilter
@@ -16,11 +16,8 @@ from engine.cli.exits import ENDED
 from engine.cli.replylogs import ReplyLogs
 from engine.cli.signals import Signals
 from engine.client.blocking import Client, Ticket
+from engine.client.cursors import HOLD, OutputCursor, place_of
 from engine.client.errors import Refused
-
-PAGE: Final = 524_288  # bytes asked for at once; the engine ends a page where its JSON is full
-HOLD: Final = 20.0  # seconds that the engine holds a read or a wait
-OUTPUT_GONE: Final = -32010
 
 
 class Writer:
@@ -66,15 +63,11 @@ class Writer:
 
 
 class Tail:
-    """The pages of one stream, one call in flight at a time."""
+    """The pages of one stream, one call in flight at a time; `cursor` is where it is."""
 
     def __init__(self, client: Client, caller: str, task_id: str, stream: str) -> None:
-        self._client = client
-        self._asked = {"as": caller, "taskId": task_id, "stream": stream, "raw": True}
-        self.stream = stream
-        self.offset = 0
-        self.gone = 0  # bytes that the engine had dropped before we read them
-        self.done = False
+        self._client, self._caller = client, caller
+        self.cursor = OutputCursor(task_id, stream)
         self.ticket: Ticket | None = None
 
     def ask(self, hold: float) -> None:
@@ -82,29 +75,18 @@ class Tail:
         self.ticket = self._client.submit("read_output", self.page_params(hold), budget=hold)
 
     def page_params(self, hold: float) -> dict[str, Any]:
-        return {**self._asked, "offset": self.offset, "limit_bytes": PAGE, "timeout_secs": hold}
+        return {"as": self._caller, **self.cursor.params(hold)}
 
     def take(self, page: dict[str, Any], has_ended: bool) -> bytes:
-        """The bytes of an answered page; `done` is set when no more is to come.
-
-        A task that has ended is read to the size that this page names, and no further: processes
-        that it left behind may write for ever.
-        """
-        data = base64.b64decode(page["base64"])
-        self.gone += max(0, page["offset"] - self.offset)
-        self.offset = page["nextOffset"]
+        """The bytes of an answered page, as `OutputCursor.take` has it."""
         self.ticket = None
-        self.done = bool(page["eof"]) or (has_ended and self.offset >= page["size"])
-        return data
+        data = base64.b64decode(page["base64"])
+        return self.cursor.take(data, place_of(page), has_ended=has_ended)
 
     def skip(self, error: Refused) -> None:
         """Go on where the kept bytes begin. Raises `error` where it is about something else."""
-        oldest = error.data.get("oldestOffset")
-        if error.code != OUTPUT_GONE or not isinstance(oldest, int) or oldest <= self.offset:
-            raise error
-        self.gone += oldest - self.offset
-        self.offset = oldest
         self.ticket = None
+        self.cursor.skip(error)
 
 
 class Follower:
@@ -123,7 +105,7 @@ class Follower:
 
     @property
     def is_done(self) -> bool:
-        return self.record is not None and all(tail.done for tail in self._tails)
+        return self.record is not None and all(tail.cursor.is_done for tail in self._tails)
 
     def read(self, task_id: str, streams: tuple[str, ...]) -> None:
         """Begin to read the streams of `task_id`, from their first byte."""
@@ -180,12 +162,12 @@ class Follower:
             data = tail.take(result, self.record is not None)
             if data:
                 self.last_output = self.app.console.clock()
-            self.writer.write(tail.stream, data, final=tail.done)
-        if not tail.done:
+            self.writer.write(tail.cursor.stream, data, final=tail.cursor.is_done)
+        if not tail.cursor.is_done:
             tail.ask(0.0 if self.record else HOLD)
 
     def tell_gone(self) -> None:
         """Say how many bytes could not be shown, if any."""
-        gone = sum(tail.gone for tail in self._tails)
+        gone = sum(tail.cursor.gone for tail in self._tails)
         if gone:
             self.app.console.say(f"{gone} bytes are not kept and could not be shown")

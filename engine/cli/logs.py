@@ -16,14 +16,13 @@ import click
 
 from engine.cli import exits
 from engine.cli.app import CALLER, App
+from engine.cli.audience import Audience
 from engine.cli.loglines import LEVELS, Entry, LogLines, gone, left_out
 from engine.cli.verbs import Verb, task_argument, verb
+from engine.client.cursors import HOLD, LINES, LOGS_HOLD, LogCursor
 
-PAGE: Final = 1000  # lines asked for at once, the most that the engine gives
 NEWEST: Final = 100  # lines shown, unless said otherwise
 NEWEST_FIRST: Final = 10  # of them before those that come, with -f
-HOLD: Final = 55.0  # seconds that the engine holds read_logs
-WAIT_HOLD: Final = 20.0  # seconds that it holds wait
 TELL_EVERY: Final = 60.0  # seconds at least between two words on what the scope hides
 LONGEST_TEXT: Final = 200  # characters that -g may have
 
@@ -62,18 +61,19 @@ def logs_verb(ctx: click.Context, /, **options: Any) -> None:
 def _logs(app: App, *, id_: str | None, follow: bool, **options: Any) -> int:
     asked, start = _params(app, options), _start(app, options)
     most = _most(options["lines"], follow=follow, has_start=bool(start))
-    client = app.client(role="observer")
-    if id_ is not None:
-        row = _task(app, client, id_, follow)
-        if not row.get("taskId"):
-            app.console.say(f"{row['kickoffId']} has not started: no lines")
-            return exits.DONE
-        # Whoever names a task means its lines, whose ever it is.
-        asked |= {"taskId": row["taskId"], "logScope": "all"}
-    reader = Reader(app, client, asked, Printer(app, options))
-    reader.read(start, most)
-    if follow:
-        reader.follow(row["taskId"] if id_ is not None else None)
+    with Audience(app.console.out_fd) as audience:
+        client = app.client(role="observer", wake=audience)
+        if id_ is not None:
+            row = _task(app, client, id_, follow)
+            if not row.get("taskId"):
+                app.console.say(f"{row['kickoffId']} has not started: no lines")
+                return exits.DONE
+            # Whoever names a task means its lines, whose ever it is.
+            asked |= {"taskId": row["taskId"], "logScope": "all"}
+        reader = Reader(app, client, asked, Printer(app, options))
+        reader.read(start, most)
+        if follow:
+            reader.follow(row["taskId"] if id_ is not None else None)
     return exits.DONE
 
 
@@ -92,7 +92,6 @@ def _params(app: App, options: dict[str, Any]) -> dict[str, Any]:
         "logScope": "all" if options["everybody"] else options["scope"] or "caller",
         "caller": caller,
         "contains": text,
-        "peek": True,
     }
 
 
@@ -170,7 +169,7 @@ class Reader:
 
     def __init__(self, app: App, client: Any, asked: dict[str, Any], printer: Printer) -> None:
         self._app, self._client, self._asked, self._printer = app, client, asked, printer
-        self._cursor = 0  # what is after it has not been shown
+        self._cursor = LogCursor(0)  # what is after it has not been shown
         self._left_out = 0  # lines that the scope hid, so far
         self._told = 0  # as many of them as were spoken of
         self._told_at: float | None = None
@@ -181,7 +180,7 @@ class Reader:
         head = self._call(before_seq=1, limit=1)["latestSeq"]
         if start or most is None:
             kept: deque[Entry] = deque(maxlen=most)
-            for page in self._forward(start or {"after_seq": 0}, head):
+            for page in self._forward(start, head):
                 self._count(page)
                 if most is None:
                     self._printer.page(page["lines"], page.get("gap", 0))
@@ -191,25 +190,28 @@ class Reader:
         else:
             for lines in self._newest(head, most):
                 self._printer.page(lines)
-            self._cursor = head
+            self._cursor.take(head)
         self._tell_left_out()
 
     def _forward(self, start: dict[str, Any], head: int) -> Iterator[dict[str, Any]]:
-        """Pages from `start` to `head`; the cursor moves along."""
+        """Pages from `start`, or the cursor, to `head`; the cursor moves along."""
+        place = self._cursor.params(0.0)
+        if start:
+            place = {**place, "after_seq": None, **start}
         while True:
-            page = self._call(**start, limit=PAGE)
-            self._cursor = page["nextAfterSeq"]
+            page = self._call(**place)
+            self._cursor.take(page["nextAfterSeq"])
             yield page
-            if not page["hasMore"] or self._cursor >= head:
+            if not page["hasMore"] or self._cursor.after_seq >= head:
                 return
-            start = {"after_seq": self._cursor}
+            place = self._cursor.params(0.0)
 
     def _newest(self, head: int, most: int) -> list[list[Entry]]:
         """The newest `most` lines up to `head`, in pages, oldest first."""
         pages: list[list[Entry]] = []
         before, missing = head + 1, most
         while missing > 0:
-            page = self._call(before_seq=before, limit=min(PAGE, missing))
+            page = self._call(before_seq=before, limit=min(LINES, missing))
             self._count(page)
             lines = page["lines"]
             if lines:
@@ -221,7 +223,7 @@ class Reader:
 
     def follow(self, task_id: str | None) -> None:
         """Show what comes; of a task, until it has ended and its lines are in."""
-        reading = self._ask(HOLD)
+        reading = self._ask(LOGS_HOLD)
         waiting = self._wait(task_id) if task_id is not None else None
         is_over = False
         while True:
@@ -241,27 +243,27 @@ class Reader:
                 self._take(answer.result)
                 if is_over and not answer.result["hasMore"]:
                     return
-                reading = self._ask(0.0 if is_over else HOLD)
+                reading = self._ask(0.0 if is_over else LOGS_HOLD)
 
     def _take(self, page: dict[str, Any]) -> None:
-        self._cursor = page["nextAfterSeq"]
+        self._cursor.take(page["nextAfterSeq"])
         self._printer.page(page["lines"], page.get("gap", 0))
         self._count(page)
         if self._next_word() is not None:
             self._tell_left_out()
 
     def _call(self, **place: Any) -> Any:
-        return self._client.call("read_logs", {**self._asked, **place})
+        return self._client.call("read_logs", {**self._asked, "peek": True, **place})
 
     def _ask(self, hold: float) -> Any:
         """Send for what is after the cursor; a new connection repeats the call as it is."""
-        place = {"after_seq": self._cursor, "limit": PAGE, "timeout_secs": hold}
-        return self._client.submit("read_logs", {**self._asked, **place}, budget=hold)
+        asked = {**self._asked, **self._cursor.params(hold)}
+        return self._client.submit("read_logs", asked, budget=hold)
 
     def _wait(self, task_id: str | None) -> Any:
-        params = {"as": self._app.caller, "taskId": task_id, "timeout_secs": WAIT_HOLD}
+        params = {"as": self._app.caller, "taskId": task_id, "timeout_secs": HOLD}
         params |= {"logs": "none", "max_output_bytes": 0}
-        return self._client.submit("wait", params, budget=WAIT_HOLD)
+        return self._client.submit("wait", params, budget=HOLD)
 
     # What the scope hides.
 

@@ -8,6 +8,7 @@ import click
 
 from engine.cli import exits
 from engine.cli.app import App
+from engine.cli.audience import Audience
 from engine.cli.verbs import Verb, task_argument, verb
 
 
@@ -21,9 +22,13 @@ def output_verb(ctx: click.Context, /, id_: str, follow: bool, raw: bool) -> Non
 
 
 def _output(app: App, *, id_: str, follow: bool, raw: bool) -> int:
+    with Audience(app.console.out_fd) as audience:
+        return _show(app, app.client(wake=audience), id_, follow=follow, raw=raw)
+
+
+def _show(app: App, client: Any, id_: str, *, follow: bool, raw: bool) -> int:
     from engine.cli.handles import resolve, streams_of, task_of
 
-    client = app.client()
     row = task_of(app, client, resolve(app, client, id_))
     if not row.get("taskId") and follow and row["status"] not in exits.ENDED:
         row = wait_reached(app, client, row)
@@ -40,12 +45,12 @@ def _output(app: App, *, id_: str, follow: bool, raw: bool) -> int:
 
 def wait_reached(app: App, client: Any, row: dict[str, Any]) -> dict[str, Any]:
     """The row of a kickoff once the engine has reached it, or it has ended without."""
-    from engine.cli.runner import ROWS_HOLD
+    from engine.client.cursors import LOGS_HOLD
 
     while not row.get("taskId") and row["status"] not in exits.ENDED:
         asked = {"as": app.caller, "caller": row["as"], "changed_after": row["changedSeq"]}
-        asked |= {"timeout_secs": ROWS_HOLD, "limit": 1}
-        client.call("list_tasks", asked, budget=ROWS_HOLD)
+        asked |= {"timeout_secs": LOGS_HOLD, "limit": 1}
+        client.call("list_tasks", asked, budget=LOGS_HOLD)
         row = client.call("read_task", {"as": app.caller, "kickoffId": row["kickoffId"]})
     return row
 
@@ -58,17 +63,18 @@ def _print(app: App, client: Any, task_id: str, streams: tuple[str, ...], raw: b
     writer = Writer(app, raw=raw)
     for stream in streams:
         tail = Tail(client, app.caller, task_id, stream)
+        cursor = tail.cursor
         end: int | None = None  # the size at the first page: what grows later is not waited for
-        while not tail.done and (end is None or tail.offset < end):
+        while not cursor.is_done and (end is None or cursor.offset < end):
             try:
                 page = client.call("read_output", tail.page_params(0.0))
             except Refused as exc:
                 tail.skip(exc)
                 continue
             end = page["size"] if end is None else end
-            writer.write(stream, tail.take(page, has_ended=True), final=tail.done)
-        if tail.gone:
-            app.console.say(f"{tail.gone} bytes are not kept and could not be shown")
+            writer.write(stream, tail.take(page, has_ended=True), final=cursor.is_done)
+        if cursor.gone:
+            app.console.say(f"{cursor.gone} bytes are not kept and could not be shown")
     return exits.DONE
 
 
@@ -90,7 +96,7 @@ def _follow(app: App, client: Any, task_id: str, streams: tuple[str, ...], raw: 
 
 def _pages(app: App, client: Any, task_id: str, streams: tuple[str, ...]) -> int:
     """Print the engine's pages as they are."""
-    from engine.cli.follow import PAGE
+    from engine.client.cursors import PAGE
     from engine.client.wire import to_json
 
     for stream in streams:

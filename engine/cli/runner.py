@@ -7,16 +7,16 @@ from typing import Any, Final
 
 from engine.cli import exits, words
 from engine.cli.app import App
-from engine.cli.follow import HOLD, Follower, Writer
+from engine.cli.follow import Follower, Writer
 from engine.cli.progress import Progress
 from engine.cli.replylogs import ReplyLogs
 from engine.cli.signals import Signals
 from engine.client.blocking import Ticket
+from engine.client.cursors import HOLD, LOGS_HOLD
 from engine.client.errors import Refused
 from engine.client.wire import to_json
 
 SHORT: Final = 0.25  # seconds: a call that ends within it comes in one answer
-ROWS_HOLD: Final = 55.0  # seconds that the engine holds list_tasks
 
 
 class Left(Exception):
@@ -106,7 +106,7 @@ class Runner:
             # A writer of its own: the output may have ended within an escape sequence.
             Writer(self._app, self._signals, raw=self._options["raw"]).write("output", value, True)
         if record.get("sessionReset"):
-            self._app.console.say("the Python session is gone; the next call has a new one")
+            self._app.console.say("the Python session was lost, and its names with it")
         self._logs.show(record)
         line = words.run_ended(record, self._signalled)
         if line is not None:
@@ -179,9 +179,9 @@ class Runner:
             "as": self._app.caller,
             "changed_after": after,
             "limit": 500,
-            "timeout_secs": ROWS_HOLD,
+            "timeout_secs": LOGS_HOLD,
         }
-        self._row = self._client.submit("list_tasks", listed, budget=ROWS_HOLD)
+        self._row = self._client.submit("list_tasks", listed, budget=LOGS_HOLD)
 
     def _moved(self, result: dict[str, Any]) -> None:
         """Rows changed: has the engine reached ours?"""

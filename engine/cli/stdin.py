@@ -48,11 +48,13 @@ def _feed(app: App, *, given: str, text: str | None, eof: bool, force: bool) -> 
     handle = resolve(app, client, given)
     task_id = "t" + handle[1:] if handle.startswith("k") else handle
     params = {"as": app.caller, "taskId": task_id, "force": force or None}
-    written = sum(_write(client, params, piece) for piece in _pieces(text))
+    feed = Feed(client, params)
+    for piece in _pieces(text):
+        feed.write(piece)
     if eof:
-        client.call("write_stdin", {**params, "eof": True}, resend=False)
+        feed.end()
     if app.json:
-        app.console.line(to_json({"written": written}))
+        app.console.line(to_json({"written": feed.written}))
     return exits.DONE
 
 
@@ -65,22 +67,43 @@ def _pieces(text: str | None) -> Iterator[bytes]:
         yield data if data.endswith(b"\n") else data + b"\n"
 
 
-def _write(client: Any, params: dict[str, Any], data: bytes) -> int:
-    """Write all of it, as the job reads; how much that was. Raises `Refused`."""
-    from engine.client.errors import OVERLOADED, Refused
+class Feed:
+    """The input of one task; `written` is what it has surely taken, in bytes."""
 
-    left, pause = data, FIRST_PAUSE
-    while left:
-        text = b2a_base64(left, newline=False).decode()
+    def __init__(self, client: Any, params: dict[str, Any]) -> None:
+        self._client, self._params = client, params
+        self.written = 0
+
+    def write(self, data: bytes) -> None:
+        """Write all of it, as the job reads. Raises `Refused`, `ConnectionLost`."""
+        from engine.client.errors import OVERLOADED, Refused
+
+        left, pause = data, FIRST_PAUSE
+        while left:
+            text = b2a_base64(left, newline=False).decode()
+            try:
+                self._call({"base64": text}, f"whether the next {len(left)} were is not known")
+            except Refused as exc:
+                taken = exc.data.get("written")
+                if exc.code != OVERLOADED or taken is None:
+                    raise
+                left = left[taken:]
+                self.written += taken
+                pause = FIRST_PAUSE if taken else min(2 * pause, LONGEST_PAUSE)
+                time.sleep(pause)  # nobody tells when the job has read
+            else:
+                self.written += len(left)
+                break
+
+    def end(self) -> None:
+        """End the input. Raises as `write` does."""
+        self._call({"eof": True}, "whether the input was ended is not known")
+
+    def _call(self, given: dict[str, Any], unknown: str) -> None:
+        from engine.client.errors import ConnectionLost
+
         try:
-            client.call("write_stdin", {**params, "base64": text}, resend=False)
-        except Refused as exc:
-            taken = exc.data.get("written")
-            if exc.code != OVERLOADED or taken is None:
-                raise
-            left = left[taken:]
-            pause = FIRST_PAUSE if taken else min(2 * pause, LONGEST_PAUSE)
-            time.sleep(pause)  # nobody tells when the job has read
-        else:
-            break
-    return len(data)
+            self._client.call("write_stdin", {**self._params, **given}, resend=False)
+        except ConnectionLost as exc:
+            line = f"connection lost: {self.written} bytes were taken, {unknown}"
+            raise ConnectionLost(line) from exc

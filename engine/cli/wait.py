@@ -13,8 +13,9 @@ from engine.cli.replylogs import ReplyLogs, log_options
 from engine.cli.signals import REDRAWING, Signals
 from engine.cli.verbs import Seconds, Verb, task_argument, verb
 
-HOLD: Final = 20.0  # seconds that the engine holds a wait
-LIVE_HOLD: Final = 2.0  # seconds, where a screen shows how things stand meanwhile
+LIVE_HOLD: Final = (
+    2.0  # seconds that the engine holds a wait where a screen shows how things stand meanwhile
+)
 
 
 @click.command(
@@ -82,6 +83,7 @@ class Waiter:
     def run(self, client: Any, signals: Signals) -> None:
         """Wait until all have ended or time is up, showing what comes."""
         from engine.cli.handles import as_param, task_of
+        from engine.client.cursors import HOLD
 
         for handle in self._handles:
             self._app.subject = handle

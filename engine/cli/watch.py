@@ -11,12 +11,13 @@ from typing import Any, Final, NoReturn
 
 from engine.cli import units
 from engine.cli.app import App
+from engine.cli.audience import Audience
 from engine.cli.console import rows as rows_of
 from engine.cli.live import Block, Pace
 from engine.cli.signals import REDRAWING, Signals
 from engine.cli.tasklist import PlainTable, plain_fields, watched
+from engine.client.cursors import LOGS_HOLD
 
-HOLD: Final = 55.0  # seconds that the engine holds list_tasks
 PAGE: Final = 500  # rows at once, the most that the engine gives
 KEPT: Final = 500  # rows that are known at least, so that others move up where one goes
 
@@ -83,8 +84,11 @@ class Watch:
 
     def run(self, read: Callable[[Any], list[Row]]) -> NoReturn:
         """Show the rows that `read` has from a client, then what changes, until interrupted."""
-        with Signals(*REDRAWING) as signals:
-            client = self._app.client(role="observer", wake=signals)
+        with (
+            Signals(*REDRAWING) as signals,
+            Audience(self._app.console.out_fd, signals) as audience,
+        ):
+            client = self._app.client(role="observer", wake=audience)
             self._begin(client, read)
             changes, numbers = self._ask(client), self._count(client)
             while True:
@@ -115,8 +119,13 @@ class Watch:
             self._tell(rows[::-1])
 
     def _ask(self, client: Any) -> Any:
-        asked = {**self._params, "changed_after": self._seq, "limit": PAGE, "timeout_secs": HOLD}
-        return client.submit("list_tasks", asked, budget=HOLD)
+        asked = {
+            **self._params,
+            "changed_after": self._seq,
+            "limit": PAGE,
+            "timeout_secs": LOGS_HOLD,
+        }
+        return client.submit("list_tasks", asked, budget=LOGS_HOLD)
 
     def _count(self, client: Any) -> Any:
         """Send for the engine's numbers, which only the screen shows."""

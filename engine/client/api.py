@@ -215,7 +215,7 @@ class Engine:
         cursor = LogCursor(after_seq)
         while True:
             page = await self.ask(page_of_logs(cursor, LOGS_HOLD, wanted))
-            cursor.take(page)
+            cursor.take(page.next_after_seq)
             if page.gap and on_gap is not None:
                 on_gap(page.gap)
             for line in page.lines:

@@ -6,16 +6,33 @@ came had ended, so nothing is read twice and nothing is left out.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from engine.client.errors import RpcError
 from engine.client.wire import Params
 
+if TYPE_CHECKING:
+    from engine.protocol.results import OutputPage
+
 PAGE: Final = 524_288  # bytes asked for at once; the engine ends a page where its JSON is full
 LINES: Final = 1000  # lines asked for at once, the most that the engine gives
 HOLD: Final = 20.0  # seconds that the engine holds a read of output, or a wait
-LOGS_HOLD: Final = 55.0  # seconds that it holds a read of the journal
+LOGS_HOLD: Final = 55.0  # seconds that it holds a read of the journal or of the list of tasks
 OUTPUT_GONE: Final = -32010
+
+
+class OutputPlace(NamedTuple):
+    """What a cursor looks at in a page of output; a decoded `OutputPage` has it, too."""
+
+    offset: int
+    next_offset: int
+    size: int
+    eof: bool
+
+
+def place_of(page: dict[str, Any]) -> OutputPlace:
+    """The same of a page as it came on the wire."""
+    return OutputPlace(page["offset"], page["nextOffset"], page["size"], page["eof"])
 
 
 class OutputCursor:
@@ -39,11 +56,11 @@ class OutputCursor:
             "timeout_secs": hold,
         }
 
-    def take(self, data: bytes, page: Any, *, has_ended: bool) -> bytes:
+    def take(self, data: bytes, page: OutputPlace | OutputPage, *, has_ended: bool) -> bytes:
         """The bytes of a page; `is_done` is set when no more is to come.
 
-        `page` has `offset`, `next_offset`, `size`, `eof`. A task that has ended is read to the
-        size that the page names and no further: what it left behind may write for ever.
+        A task that has ended is read to the size that the page names and no further: what it left
+        behind may write for ever.
         """
         self.gone += max(0, page.offset - self.offset)
         self.offset = page.next_offset
@@ -74,6 +91,6 @@ class LogCursor:
             "timeout_secs": hold,
         }
 
-    def take(self, page: Any) -> None:
-        """Go on after the page."""
-        self.after_seq = page.next_after_seq
+    def take(self, next_after_seq: int) -> None:
+        """Go on after the page that named this place."""
+        self.after_seq = next_after_seq

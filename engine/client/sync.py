@@ -175,7 +175,7 @@ class Engine:
         cursor = LogCursor(after_seq)
         while True:
             page = self.ask(page_of_logs(cursor, LOGS_HOLD, wanted))
-            cursor.take(page)
+            cursor.take(page.next_after_seq)
             if page.gap and on_gap is not None:
                 on_gap(page.gap)
             yield from page.lines

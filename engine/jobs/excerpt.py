@@ -76,16 +76,20 @@ def excerpt(
     *,
     characters: bool = False,
     json_limit: int = JSON_LIMIT,
-    pick: Pick | None = None,
+    new_pick: Callable[[], Pick] | None = None,
+    known: int = 0,
 ) -> Excerpt:
     """The text of `source` in at most `limit` encoded bytes (or `characters`).
 
     Over the limit the first and last halves stand, cut at line ends, with a marker line between.
     The marker counts into a limit of `INSIDE_LIMIT` or more; 0 gives no text at all. A line that
     alone is longer than most of a half is cut inside. Where dropped bytes reach to the end, the
-    beginning alone is shown. `pick` (asked once, from the start of the gap on) names lines to lift
-    out of it, the first ones, into a quarter of the limit.
+    beginning alone is shown. `new_pick` makes what names lines to lift out of the gap (see
+    `leftout`), into a quarter of a limit of `INSIDE_LIMIT` or more; of such lines the output has
+    `known` at least.
     """
+    if limit < INSIDE_LIMIT:
+        new_pick = None
     budget = _Budget(limit, json_limit, characters)
     end = settled_end(source)
     hole = _hole(source, end)
@@ -96,7 +100,7 @@ def excerpt(
             return Excerpt(text=text, end=end)
     room = len(_marker(end, end)) + 3 if limit >= INSIDE_LIMIT else 0
     parts = 1 if hole and hole[1] >= end else 2
-    share = budget.part(room + (limit // 4 if pick else 0), parts)
+    share = budget.part(room + (limit // 4 if new_pick else 0), parts)
 
     head_raw = source.read_at(0, min(window, hole[0] if hole else end))
     head, head_end = _head(head_raw, share)
@@ -107,14 +111,15 @@ def excerpt(
         return Excerpt(text=head + tail, end=end)
 
     ranges = kept_ranges(head_end, tail_start, hole)
-    lifted = ""
-    if pick:
+    counts = [count_lines(source.read_at, [part]) for part in ranges]
+    lines, lifted = sum(counts), ""
+    if new_pick:
         number = head_raw.count(b"\n", 0, head_end) + 1
-        lifted = lift_lines(source.read_at, ranges[0], number, pick)
+        known -= len(new_pick()((head + "\n" + tail).encode()) or ())
+        lifted = lift_lines(source.read_at, ranges[0], number, counts[0], new_pick, known=known)
         lifted = _whole_lines(lifted, budget.part(0, 4))
         if not lifted:  # then its share is the output's
             return excerpt(source, limit, characters=characters, json_limit=json_limit)
-    lines = count_lines(source.read_at, ranges)
     marker = _marker(tail_start - head_end, lines) if limit else ""
     return Excerpt(
         text=_ended(head) + marker + lifted + tail,
@@ -125,20 +130,25 @@ def excerpt(
 
 
 def excerpt_pair(
-    stdout: Source, stderr: Source, limit: int, *, new_pick: Callable[[], Pick] | None = None
+    stdout: Source,
+    stderr: Source,
+    limit: int,
+    *,
+    new_pick: Callable[[], Pick] | None = None,
+    known: int = 0,
 ) -> tuple[Excerpt, Excerpt]:
     """The two streams in at most `limit` encoded bytes together: half each, or what one leaves.
 
-    `new_pick` makes what picks the lines to lift, for each of them.
+    `new_pick` and `known`, of both together: see `excerpt`.
     """
     small, large = (stdout, stderr) if stdout.size <= stderr.size else (stderr, stdout)
-    pick: Callable[[], Pick | None] = new_pick or (lambda: None)
-    first = excerpt(small, limit // 2, json_limit=JSON_LIMIT // 2, pick=pick())
+    first = excerpt(small, limit // 2, json_limit=JSON_LIMIT // 2, new_pick=new_pick, known=known)
     second = excerpt(
         large,
         max(limit - len(first.text.encode()), 0),
         json_limit=JSON_LIMIT - json_bytes(first.text),
-        pick=pick(),
+        new_pick=new_pick,
+        known=known,
     )
     return (first, second) if small is stdout else (second, first)
 

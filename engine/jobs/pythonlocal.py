@@ -6,6 +6,7 @@ A call that runs is a job as any other: `LocalExecutor.attach` finds it by its d
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ from engine.jobs.executor import LaunchRefused
 from engine.jobs.local import LocalExecutor
 from engine.jobs.localjob import LocalJob, wait_dead
 from engine.jobs.orphans import MARK
+from engine.keeper import processes
 from engine.keeper.mother import SESSION
 from engine.keeper.python_keeper import START_SECS
 
@@ -28,9 +30,10 @@ _EXIT_SECS: Final = 10.0  # for a keeper that takes no link any more; its exit t
 
 
 class PythonOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What an interpreter starts with. `python`: a path, or a name looked for by PATH in `env`."""
+    """What an interpreter starts with. `python`: a path, or a name looked for in `search`."""
 
     env: dict[str, str]
+    search: str | None = None  # a PATH; None: that in `env`
     cwd: str  # where it is gone: its nearest parent
     python: str = "python3"
 
@@ -128,20 +131,24 @@ class PythonSession:
         except OSError as exc:  # no descriptor or memory to be had
             raise LaunchRefused(f"no call: {exc.strerror}") from exc
 
-    async def close(self, grace_secs: float) -> bool:
+    async def close(
+        self, grace_secs: float, *, only_idle: bool = False, is_lost: bool = False
+    ) -> bool:
         """End the session: a call that runs is cancelled, after the grace the interpreter killed.
 
-        False if it has not ended 10 s after the grace.
+        False if it has not ended 10 s after the grace, or, with `only_idle`, if a call runs: then
+        it lives on. `is_lost`: leave a mark, so that `is_lost_at` tells that there was one.
         """
+        message = {"op": "close", "grace": grace_secs, "onlyIdle": only_idle, "isLost": is_lost}
         try:
             channel = self._once or await self._executor.connect(self.identity)
             self._once = None
             try:
-                await channel.send({"op": "close", "grace": grace_secs})
+                await channel.send(message)
                 with trio.move_on_after(grace_secs + _ANSWER_SECS):
-                    while (await channel.receive())[0]["ev"] != "closed":
+                    while (word := (await channel.receive())[0]["ev"]) not in ("closed", "busy"):
                         pass
-                    return True
+                    return bool(word == "closed")
             finally:
                 channel.close()
         except ChannelClosed:
@@ -173,6 +180,7 @@ async def open_session(
         "link": None if link is None else str(link),
         "once": link is None,
         "python": order.python,
+        "search": order.search,
         "path": None,
         "env": env,
         "cwd": order.cwd,
@@ -217,3 +225,18 @@ async def find_session(executor: LocalExecutor, link: Path) -> PythonSession | N
     finally:
         channel.close()
     return PythonSession(executor, told, None) if told["isOpen"] else None
+
+
+def is_lost_at(link: Path) -> bool:
+    """Whether the session that was found at `link` has died or was closed unasked."""
+    try:
+        return not processes.is_alive(os.readlink(link))
+    except OSError:
+        return False
+
+
+def forget_lost(link: Path) -> None:
+    """Remove `link` if it leads to no session: nobody need be told of one."""
+    if is_lost_at(link):
+        with contextlib.suppress(OSError):
+            os.unlink(link)

@@ -6,19 +6,19 @@ reply that has nothing to tell asks the database nothing. Readers of the wire ar
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
 from engine.jobs.directory import TaskDirectory
 from engine.journal.cutter import MAX_TEXT
 from engine.journal.levels import Level
 from engine.journal.pump import Pump
-from engine.model import Kind, Status, TaskRecord
+from engine.model import Kind, Status, TaskRecord, now_ms
 from engine.store.index import Committed, Index
 from engine.store.lines import NewLine
 from engine.tasks.waits import Waits
 
 SETTLE_SECS: Final = 1.0  # that a reply waits for the lines of its task
+MOST_NOTED: Final = 10_000  # tasks of which is known that the engine has a word about them
 _LEVELS: Final = len(Level)
 
 
@@ -31,6 +31,10 @@ class Journal:
         self._unread = index.unread()
         # Level -> the last `seq` by which a line of it may have come: of anybody, and by caller.
         self._newest = [index.latest_seq] * _LEVELS
+        # Tasks that a line of the engine's own is about; of older ones that is not known.
+        self._noted: set[str] = set()
+        self._noted_from = now_ms()
+        self._unsettled: set[str] = set()  # of these, those whose line may not be committed
 
     @property
     def head(self) -> int:
@@ -43,6 +47,13 @@ class Journal:
         self, level: Level, text: str, *, caller: str | None = None, task: str | None = None
     ) -> None:
         """Write a line of the engine's own; `task` is an id without its letter."""
+        if task is not None:
+            if len(self._noted) >= MOST_NOTED:
+                self._noted.clear()
+                self._unsettled.clear()
+                self._noted_from = now_ms()
+            self._noted.add(task)
+            self._unsettled.add(task)
         self._index.note([_line(level, text, caller, task)])
 
     def grew(self, record: TaskRecord, directory: TaskDirectory) -> None:
@@ -130,6 +141,9 @@ class Journal:
 
     async def settle(self, task: str) -> bool:
         """Wait until the lines of an ended task are in, `SETTLE_SECS` at most; whether they are."""
+        if task in self._unsettled:
+            self._unsettled.discard(task)
+            await self._index.flush(SETTLE_SECS)
         pump = self._pumps.get(task)
         if pump is None or pump.is_settled:
             return True
@@ -137,6 +151,12 @@ class Journal:
             ("journal", task), lambda: True if pump.is_settled else None, SETTLE_SECS
         )
         return found is not None
+
+    def has_lines(self, record: TaskRecord) -> bool:
+        """Whether there may be lines about a task that has ended; False spares a look."""
+        is_silent = record.status is Status.SUCCEEDED and not record.output_bytes
+        is_noted = record.id in self._noted or record.created_at <= self._noted_from
+        return is_noted or not is_silent
 
     def is_newer(self, level: int, mark: int) -> bool:
         """Whether a line of this level may have come after `mark`."""
@@ -146,12 +166,13 @@ class Journal:
 def _line(level: Level, text: str, caller: str | None, task: str | None) -> NewLine:
     """A line of the engine's own. What jobs and clients have put into its text forges nothing."""
     shown = "".join(c if c.isprintable() else " " for c in text[:MAX_TEXT])
-    return NewLine(int(time.time() * 1000), int(level), caller, task, "engine", shown)
+    return NewLine(now_ms(), int(level), caller, task, "engine", shown)
 
 
 def _how(record: TaskRecord) -> str:
     if record.error is not None:
-        return f" ({record.error.message})"
+        said = [part for part in (record.error.type, record.error.message) if part]
+        return f" ({': '.join(said)})" if said else ""
     if record.signal is not None:
         return f" ({record.signal})"
     return f" (exit {record.exit_code})" if record.exit_code is not None else ""

@@ -37,7 +37,12 @@ _head = re.compile(
 )
 
 _ANY = "|".join(sorted(BY_WORD, key=len, reverse=True))
-_UPPER = rf"(?P<upper>{_ANY.upper()})(?=[\s:|\]/()\[]|$)(?!\ *=)"
+# `NOTICE` by itself, or before what `grep` and `git diff --stat` write, is the name of a file, and
+# `ERROR: Final = 4` is source code.
+_UPPER = (
+    rf"(?!NOTICE(?::\d+:|\ +\|\ +(?:\d+\ |Bin\ )|\s*$))(?P<upper>{_ANY.upper()})"
+    r"(?=[\s:|\]/()\[]|$)(?!\ *=|:\ (?:Final|ClassVar|int|str|bool|float)(?:\[.{0,60}\])?\ =)"
+)
 _BRACKET = rf"\[(?:\w+:)?\ *(?P<bracket>(?i:{_ANY}))\ *\]"
 # `error: null` is data, not a complaint.
 _DATA = r"(?:null|none|nil|undefined|true|false|\d[\d.]*\ ?%?|\"\"|''|\[\]|\{\}|[|>]-?),?$"
@@ -82,6 +87,7 @@ _letter = re.compile(
     )""",
     re.VERBOSE,
 )
+_monolog = re.compile(rf"[\w-]{{1,40}}\.{_UPPER}")
 _logcat = re.compile(r"([IWEF]) [\w.$-]+ *:")
 
 
@@ -110,6 +116,9 @@ def logger_level(text: str, at: int, is_stamped: bool) -> Level | None:
             return level
     if not is_stamped:
         return _of_word(_named.match(text, at))
+    monolog = _monolog.match(text, at)
+    if monolog:
+        return _of_word(monolog)
     logcat = _logcat.match(text, at)
     if logcat:
         return _LETTERS[logcat[1]]

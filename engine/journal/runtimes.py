@@ -14,11 +14,12 @@ from engine.journal.words import BY_WORD, Level
 
 # error(3) texts, at the end of what programs say of themselves.
 _ERRNO: Final = (
-    *("ommand not found", "not found", "No such file or directory", "Permission denied"),
+    *("ommand not found", "not found", "No such file or directory", "No such file"),
+    *("Permission denied", "Text file busy"),
     *("s a directory", "ot a directory", "File exists", "Operation not permitted"),
     *("Connection refused", "Connection timed out", "Connection reset by peer", "Broken pipe"),
     *("No space left on device", "Read-only file system", "Device or resource busy"),
-    *("Input/output error", "Too many open files", "Exec format error", "Text file busy"),
+    *("Input/output error", "Too many open files", "Exec format error"),
     *("Name or service not known", "Argument list too long", "Cannot allocate memory"),
     *("Directory not empty", "Address already in use", "Invalid argument"),
 )
@@ -35,7 +36,7 @@ _FEW = r"[1-9]\d*"
 
 # The word of a diagnostic, after `file:line:column: ` or the name of a tool.
 _said = re.compile(
-    r"(?:[^\s:]+(?::\d+){0,3}|/bin/\S+|(?:-?\w*sh|[^\s:]+): (?:-c: )?line \d+):\s+"
+    r"(?:[^\s:]+(?::\d+){0,3}|/bin/\S+|(?:-?\w*sh|[^\s:]+): (?:-c: )?line \d+):\s{1,2}"
     r"(?:[Ff]atal |internal compiler )?(?P<word>[A-Za-z]{4,7})(?: \w+)?:\s"
 )
 
@@ -91,6 +92,7 @@ _ROWS: Final[list[tuple[Level, list[str]]]] = [
             r"Module not found: ",
             # builders
             r"\w*make(?:\[\d+\])?: (?:\*\*\* |Target .* not remade because of errors\.$)",
+            r"[^\s:]+:\d+: \*\*\* ",
             r"(?:\S*ld|ld\.\w+): (?:cannot find |symbol)",
             rf"webpack \S+ compiled with {_FEW} errors?\b",
             r"ninja: (?:error|build stopped|fatal)",
@@ -110,7 +112,7 @@ _ROWS: Final[list[tuple[Level, list[str]]]] = [
             # test runners
             r"E   ",
             r"[\w./-]+:\d+: [A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failed)$",
-            r"[^\s:]{1,300}::\S{1,300} (?:FAILED|ERROR) +\[ *\d+%\]$",
+            r"[^\s:]{1,300}::.{1,300} (?:FAILED|ERROR) +\[ *\d+%\]$",
             r"=* ?(?:\d+ \w+, )*" + _FEW + r" (?:failed|errors?)\b.* in \d[\d.]*s",
             r"_{3,} ERROR (?:at|collecting) .* _{3,}$",
             r"!{3,} .* !{3,}$",
@@ -151,7 +153,8 @@ _ROWS: Final[list[tuple[Level, list[str]]]] = [
             r"[\w./+-]+: option requires|\w+: -e expression ",
             r"(?:Cannot|Can't|Could not|Couldn't|Unable to|Failed to) [a-z]",
             r"curl: \(\d+\) |rsync error: |go: \S+@\S+: ",
-            r"git: '.*' is not a git command|CONFLICT \(|Automatic merge failed",
+            r"git: '.*' is not a git command|merge: \S+ - not something we can merge",
+            r"CONFLICT \(|Automatic merge failed",
             r" ?! \[(?:remote )?rejected\]|Host key verification failed",
             # services
             r"Error (?:response )?from |docker: Error |Err:\d+ ",
@@ -172,12 +175,14 @@ _table: Final = [
 _ANYWHERE: Final = (
     (" VM warning: ", Level.WARNING),
     (": undefined reference to ", Level.ERROR),
+    (": multiple definition of ", Level.ERROR),
     ("symbol(s) not found for ", Level.ERROR),
     ("***Failed ", Level.ERROR),
     ("***Exception: ", Level.ERROR),
     ("***Timeout ", Level.ERROR),
     ("***Not Run ", Level.ERROR),
 )
+_QUOTE: Final = '"'
 _VERDICTS: Final = (" ... FAIL", " ... FAILED", " ... ERROR")
 _of_itself = re.compile(r"[^\s:]{1,80}: ")
 
@@ -194,7 +199,7 @@ def runtime_level(text: str, at: int) -> Level | None:
         if forms.match(text, at):
             return level
     for part, level in _ANYWHERE:
-        if part in text:
+        if part in text and text[text.find(part) - 1] != _QUOTE:  # in source code
             return level
     return Level.ERROR if text.endswith(_VERDICTS) or _ends_as_errno(text, at) else None
 

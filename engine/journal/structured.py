@@ -25,6 +25,7 @@ _WORD_KEYS: Final = (
     "@l",
     "severity_text",
     "severityText",
+    *("Level", "LogLevel", "Severity"),  # .NET
 )
 _NUMBERS: Final[dict[str, Callable[[int], Level | None]]] = {
     **dict.fromkeys(_SYSLOG_KEYS, syslog_level),
@@ -36,7 +37,12 @@ _NUMBERS: Final[dict[str, Callable[[int], Level | None]]] = {
 _decode = msgspec.json.Decoder().decode
 # The line was cut short: it is no JSON any more, but its level may stand in what is left.
 _truncated = re.compile(
-    r'(?=\{").{0,2000}?[{,] ?"(?:level|severity|levelname)" ?: ?"([A-Za-z]{3,13})"[,}]'
+    r'(?=\{").{0,2000}?[{,] ?"(?:[Ll]evel|LogLevel|[Ss]everity|levelname)" ?: ?'
+    r'"([A-Za-z]{3,13})"[,}]'
+)
+# Cargo's diagnostics, whose own level stands behind those of its parts.
+_cargo = re.compile(
+    r'\{"reason":"compiler-message".{0,3000}?"rendered":"(?:\\u001b\[[\d;]*m)*(?P<word>error|warning)'
 )
 _KEY = r"(?>[A-Za-z_@][\w.@/-]*+)"
 _PAIR = rf'{_KEY}=(?>"(?:[^"\\]|\\.)*+"|[^\s"]*+)'
@@ -51,7 +57,7 @@ def json_level(text: str) -> Level | None:
     try:
         found = _decode(text)
     except (msgspec.DecodeError, RecursionError):
-        cut = _truncated.match(text)
+        cut = _cargo.match(text) or _truncated.match(text)
         return BY_WORD.get(cut[1].lower()) if cut else None
     return _stated(found) if isinstance(found, dict) else None
 
@@ -76,6 +82,9 @@ def _stated(record: dict[str, Any]) -> Level | None:
             found = syslog_level(number) if "short_message" in record else of_number(number)
             if found is not None:
                 return found
+    inner = record.get("message")
+    if isinstance(inner, dict) and record.get("reason") == "compiler-message":
+        return BY_WORD.get(str(inner.get("level")).partition(":")[0])
     inner = record.get("log")
     return _stated(inner) if isinstance(inner, dict) and "log" not in inner else None
 

@@ -23,7 +23,7 @@ _stack = re.compile(r'(?P<margin>\s*?)(?:  )?File "[^"]+", line \d+(?:,? in .+)?
 _group_line = re.compile(r"\s+(?:[|]|\+[-+])")
 _exception = re.compile(
     r"(?!(?:DEBUG|INFO|NOTICE|WARNING|ERROR|CRITICAL):)"
-    r"(?:[A-Za-z_][\w.<>]*:(?:\s|$)|(?=[\w.<>]*[A-Z])[A-Za-z_][\w.<>]*$)"
+    r"[A-Za-z_][\w.<>]*(?::(?:\s|$)|$)"
 )
 _chained = re.compile(
     r"[\s|]*(?:During handling of the above exception, another exception occurred:"

@@ -28,7 +28,7 @@ _WORDS: Final = {
     Level.INFO: "info information informational inf log system default",
     Level.NOTICE: "notice note",
     Level.WARNING: "warning warn wrn",
-    Level.ERROR: "error err erro severe fail failed failure",
+    Level.ERROR: "error err erro eror severe fail failed failure",
     Level.CRITICAL: "critical crit fatal fata ftl panic dpanic",
     Level.ALERT: "alert",
     Level.EMERGENCY: "emergency emerg",

@@ -30,14 +30,20 @@ class Call(Kept):
     call alone.
     """
 
-    def __init__(self, request: dict[str, Any], keeper: str, interpreter: Interpreter) -> None:
+    def __init__(
+        self, request: dict[str, Any], keeper: str, interpreter: Interpreter, *, is_once: bool
+    ) -> None:
+        """`is_once`: the interpreter is this call's alone, and its end that of the call."""
         super().__init__(request, keeper)
         self.name: str = request["name"]
         self.news: News
         self.has_threads = False  # some that it left behind hold its output
         self.living: Callable[[], list[int]] = list  # its processes, set by the keeper
         self._interpreter: Interpreter | None = interpreter  # as long as the code runs
+        self._is_once = is_once
         self._has_begun = False
+        self._missing: str | None = None  # the session's directory, where that is gone
+        self._told: dict[str, Any] = {"error": None, "value": None}  # before the interpreter ends
         self._cpu = 0.0  # of the interpreter before the code began
         self.pid = interpreter.worker
 
@@ -48,7 +54,8 @@ class Call(Kept):
         """Hand it to the interpreter. Raises Refused; if that one is dying, its end is told."""
         self.open_files(CALL_EXIT_SIZE)
         assert self._interpreter is not None
-        asked = {"call": self.name, "cwd": self.request["cwd"], "env": self.request["env"]}
+        asked = {name: self.request[name] for name in ("cwd", "env")}
+        asked |= {"call": self.name, "once": self._is_once}
         ends = [output.take_write_end() for output in self.outputs]
         try:
             self._interpreter.hand_over(asked, code, [stdin, *ends])
@@ -67,20 +74,34 @@ class Call(Kept):
         """The code can be interrupted from here on."""
         self._has_begun = True
         self.cwd, self._cpu = str(message["cwd"]), float(message["cpu"])
+        self._missing = None if message["missing"] is None else str(message["missing"])
         if self.cause is not None and self._interpreter is not None:
             self._interpreter.interrupt()
 
+    def started(self) -> dict[str, Any]:
+        """The news of its start; `cwdMissing`: the directory in whose place `cwd` is."""
+        facts = {"pid": self.pid, "startedAt": self.started_at, "cwd": self.cwd}
+        return {"ev": "started", **facts, "cwdMissing": self._missing}
+
     # -- end -----------------------------------------------------------------------------------
 
-    def end(self, message: dict[str, Any]) -> None:
-        """Write down how the code ended, as the worker says. Raises ValueError on nonsense."""
+    def end(self, message: dict[str, Any], *, is_reset: bool) -> None:
+        """Write down how the code ended, as the worker says. Raises ValueError on nonsense.
+
+        `is_reset`: the session ends with this call.
+        """
         self.has_threads = bool(message["held"])
         facts = _checked(message)
         cpu = max(0.0, float(message["cpu"]) - self._cpu)
         self._interpreter = None
         self.write_record(
-            cause="exit", cpu=cpu, survivors=self.survivors(), sessionReset=False, **facts
+            cause="exit", cpu=cpu, survivors=self.survivors(), sessionReset=is_reset, **facts
         )
+
+    def on_result(self, message: dict[str, Any]) -> None:
+        """Keep what came of the code, for when the interpreter ends. Raises ValueError."""
+        facts = _checked(message)
+        self._told = {name: facts[name] for name in self._told}
 
     def end_unstarted(self, message: dict[str, Any]) -> None:
         """Write down that its directory cannot be entered."""
@@ -89,15 +110,17 @@ class Call(Kept):
         self.write_spawn_failure(error, value=None, sessionReset=False)
 
     def end_with_interpreter(self, status: int, cpu: float) -> None:
-        """Write down that the interpreter died of it: `status` as of wait4(2)."""
+        """Write down that the interpreter has ended: `status` as of wait4(2).
+
+        Of a call that shares its interpreter with others: that it died of this one.
+        """
         self._interpreter = None
         self.write_record(
             cause="exit" if os.WIFEXITED(status) else "signal",
             exitCode=exit_code(status),
             signal=signal_number(status),
-            error=None,
-            value=None,
-            sessionReset=True,
+            **self._told,
+            sessionReset=not self._is_once,
             cpu=max(0.0, cpu - self._cpu),
             survivors=self.survivors(),
         )
@@ -111,7 +134,10 @@ class Call(Kept):
             interrupted = [self._interpreter.worker]
             if self._has_begun:
                 self._interpreter.interrupt()
-        return interrupted + super().begin_kill(cause, grace)
+        signalled = interrupted + super().begin_kill(cause, grace)
+        if not signalled:
+            self.stop_killing()  # it has left threads alone, which nothing ends
+        return signalled
 
     def kill(self) -> None:
         if self._interpreter is not None:

@@ -15,36 +15,50 @@ from typing import Any, Final
 
 from engine.keeper.kept import send
 from engine.keeper.link import Link, LinkBroken
-from engine.keeper.spawning import be_first_out_of_memory, spawn
+from engine.keeper.spawning import be_first_out_of_memory, find_program, spawn
 
-WORKER: Final = Path(__file__).with_name("worker.py")
+# The parts of the program, in the order in which they are run; see `worker`.
+PARTS: Final = ("worker_threads.py", "worker_streams.py", "worker_code.py", "worker.py")
 MAX_WORDS: Final = 500  # characters of what an interpreter says that does not start
 _TEXT_FD: Final = 4  # see `worker`
 _SOCKET_FD: Final = 3
 
-# The text is no module of the interpreter's and its names are not in `__main__`.
+# The text is no module of the interpreter's, its names are not in `__main__`, and what code puts
+# in place of a builtin is not in its way.
 _START: Final = (
-    f'exec(compile(__import__("os").pread({_TEXT_FD},1<<20,0),"<session>","exec"),'
-    '{"__name__":"session"})'
+    '[exec(compile(part,"<session>","exec"),space)'
+    ' for space in [{"__name__":"session","__builtins__":{**vars(__builtins__)}}]'
+    f' for part in __import__("os").pread({_TEXT_FD},1<<20,0).split(b"\\0")]'
 )
+
+
+def _read_program() -> bytes:
+    """The text that `_START` runs."""
+    folder = Path(__file__).parent
+    return b"\0".join((folder / part).read_bytes() for part in PARTS)
+
+
+_PROGRAM: Final = _read_program()  # once: of the same version as what is loaded here
 
 
 class Interpreter:
     """One process and the socket to the program in it. Raises SpawnFailed and OSError.
 
-    request: see `spawning.spawn`; {python} is its program.
+    request: see `spawning.spawn`; {python} is its program, looked for in {search}, a PATH, or by
+    that of its environment.
     """
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.version = ""
         self.executable = ""
         self._can_hear = True
+        program = _find(request)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._words = os.memfd_create("words", os.MFD_CLOEXEC)
-        text = os.open(WORKER, os.O_RDONLY | os.O_CLOEXEC)
+        self._words = _memory_file("words", b"")
+        text = _memory_file("worker", _PROGRAM)
         try:
             self.pid, _cwd = spawn(
-                {**request, "argv": [request["python"], "-c", _START]},
+                {**request, "argv": [program, "-c", _START], "path": program},
                 [
                     (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
                     (os.POSIX_SPAWN_DUP2, self._words, 1),
@@ -87,11 +101,11 @@ class Interpreter:
         """Have it run a call: see `worker`. Raises LinkBroken if it takes none."""
         if self.link is None:
             raise LinkBroken("closed")
-        asked = os.memfd_create("request", os.MFD_CLOEXEC)
         try:
-            view = memoryview(json.dumps(request).encode())
-            while view:
-                view = view[os.write(asked, view) :]
+            asked = _memory_file("request", json.dumps(request).encode())
+        except OSError as exc:
+            raise LinkBroken(str(exc)) from exc
+        try:
             rights = array.array("i", [asked, code, *streams])
             self.link.sock.sendmsg([b"r"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         except OSError as exc:
@@ -128,3 +142,26 @@ class Interpreter:
         if self._words >= 0:
             os.close(self._words)
             self._words = -1
+
+
+def _find(request: dict[str, Any]) -> str:
+    """The interpreter's file. Raises SpawnFailed."""
+    path = request.get("search")
+    if path is None:
+        path = request["env"].get("PATH", os.defpath)
+    # Looked for from the directory where it will be started, which is not ours.
+    folders = [os.path.join(request["cwd"], folder) for folder in path.split(":")]
+    return find_program(request["python"], {"PATH": ":".join(folders)})
+
+
+def _memory_file(name: str, data: bytes) -> int:
+    """A descriptor of a file in memory that holds `data`. Raises OSError."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+    except OSError:
+        os.close(fd)
+        raise
+    return fd

@@ -22,6 +22,7 @@ KILL_ROUND: Final = 0.25  # seconds; see Kept.next_timer
 TERM_SECS: Final = 0.5  # to find all who get TERM: a fork bomb is never found whole
 LOOK_SECS: Final = 0.01  # from TERM to the first look at those between fork and exec
 LOOKS: Final = 6  # each after twice the time of the one before: 0.6 s in all
+EXEC_LOOKS: Final = 5  # for the command line of one that is just becoming a program
 MAX_SURVIVORS: Final = 32  # listed; `exit` is of one size
 
 
@@ -183,7 +184,8 @@ class Kept:
     def survivors(self) -> list[dict[str, Any]]:
         """The processes of this task, with their command lines."""
         found = self._living()[:MAX_SURVIVORS]
-        return [{"pid": pid, "command": shell.shown(processes.command(pid))} for pid in found]
+        commands = [shell.shown(processes.command(pid, EXEC_LOOKS)) for pid in found]
+        return [{"pid": pid, "command": text} for pid, text in zip(found, commands, strict=True)]
 
     def begin_kill(self, cause: str, grace: float) -> list[int]:
         """TERM to every process, KILL after `grace` seconds; the pids that were signalled."""
@@ -212,6 +214,11 @@ class Kept:
     def kill(self) -> None:
         """KILL every process that is there now."""
         kill_all(self._living)
+
+    def stop_killing(self) -> None:
+        """Nobody is left to kill; whoever comes from here on was not meant."""
+        self.kill_at = self._look_at = None
+        self._is_killing = False
 
     def on_timer(self) -> None:
         """Do what is due: the deadline, or KILL for what the grace has not ended."""

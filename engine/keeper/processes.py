@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 
 COMMAND_LIMIT = 200  # characters of a command line that a survivor is shown with
+LOOK_SECS = 0.001
+PASSES = 8  # at most, over the threads of one process
 
 
 def boot_id() -> str:
@@ -70,18 +73,30 @@ def _has_life(fields: list[str]) -> bool:
     return fields[0] not in "ZX" or int(fields[17]) > 1
 
 
-def _children(pid: int) -> Iterator[int]:
-    """Direct children of `pid`, of all its threads."""
+def _children(pid: int) -> Iterable[int]:
+    """Direct children of `pid`, of all its threads, in the order in which they are found."""
+    found: dict[int, None] = {}
+    # A thread that ends leaves its children to another, which may have been read by then: they
+    # show when all are read anew.
+    for number in range(PASSES):
+        before = len(found)
+        threads = _threads(pid)
+        for thread in threads:
+            with (
+                contextlib.suppress(FileNotFoundError, ProcessLookupError),
+                open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file,
+            ):
+                found.update(dict.fromkeys(map(int, (file.readall() or b"").split())))
+        if len(threads) <= 1 or (number and len(found) == before):
+            break
+    return found
+
+
+def _threads(pid: int) -> list[str]:
     try:
-        threads = os.listdir(f"/proc/{pid}/task")
+        return os.listdir(f"/proc/{pid}/task")
     except (FileNotFoundError, ProcessLookupError):
-        return
-    for thread in threads:
-        with (
-            contextlib.suppress(FileNotFoundError, ProcessLookupError),
-            open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file,
-        ):
-            yield from map(int, (file.readall() or b"").split())
+        return []
 
 
 def _by_parent() -> dict[int, list[int]]:
@@ -119,11 +134,17 @@ def walk(root: int) -> Iterator[int]:
                 yield child
 
 
-def command(pid: int) -> str:
-    """The command line of `pid` as one printable line, cut; its name in brackets if it has none."""
+def command(pid: int, looks: int = 1) -> str:
+    """The command line of `pid` as one printable line, cut; its name in brackets if it has none.
+
+    In the middle of exec(2) there is none either, and nothing tells when that is over: `looks` says
+    how often to look, a millisecond apart.
+    """
     try:
-        with open(f"/proc/{pid}/cmdline", "rb", buffering=0) as file:
-            words = (file.read(4 * COMMAND_LIMIT) or b"").rstrip(b"\0").split(b"\0")
+        words = _words(pid)
+        while words == [b""] and looks > 1 and _has_program(pid):
+            time.sleep(LOOK_SECS)
+            words, looks = _words(pid), looks - 1
         if words == [b""]:
             with open(f"/proc/{pid}/comm", "rb", buffering=0) as file:
                 words = [b"[" + (file.read(64) or b"").strip() + b"]"]
@@ -133,6 +154,19 @@ def command(pid: int) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)[
         :COMMAND_LIMIT
     ]
+
+
+def _has_program(pid: int) -> bool:
+    try:
+        os.readlink(f"/proc/{pid}/exe")
+    except OSError:  # the kernel's own, a zombie, another user's
+        return False
+    return True
+
+
+def _words(pid: int) -> list[bytes]:
+    with open(f"/proc/{pid}/cmdline", "rb", buffering=0) as file:
+        return (file.read(4 * COMMAND_LIMIT) or b"").rstrip(b"\0").split(b"\0")
 
 
 def with_variable(name: str, value: str) -> list[int]:

@@ -9,88 +9,76 @@ this keeper's identity. Messages (see `link` for their form), each answered on t
   attach   {dir}: news of this directory's call from now on         -> state | absent
   cancel   {dir, grace}: interrupt and TERM, after `grace` KILL     -> signalled | gone
   survey   {dir}: who is left                                       -> survivors | gone
-  close    {grace}: end the session                                 -> closing, at the end closed
-The engine that opened the session hears `closed` in any case.
+  close    {grace, onlyIdle, isLost}: end the session               -> busy | closing, at the
+                                                                       end closed
+The engine that opened the session hears `closed` in any case. Where a session has died between
+calls, or is closed with `isLost`, the link stays and says `lost`: the next call must be told.
 News to every link that ran a call or attached to it: started, grew, ended, gone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import resource
-import secrets
 import socket
-from collections.abc import Iterator
 from typing import Any, Final
 
 from engine.keeper.call import REQUIRED, Call
-from engine.keeper.descent import Descent
+from engine.keeper.calls import MAX_CALLS, CallsKeeper
 from engine.keeper.interpreter import Interpreter
 from engine.keeper.kept import Refused, clock
 from engine.keeper.link import Link, LinkBroken
-from engine.keeper.loop import KeeperLoop, grace_of, is_due
+from engine.keeper.loop import grace_of, is_due
 from engine.keeper.loop import keep as keep_kind
 from engine.keeper.news import News
+from engine.keeper.place import Place
 from engine.keeper.spawning import SpawnFailed
 
 START_SECS: Final = 60.0  # for an interpreter to be ready: a cold disk, a slow `sitecustomize`
-MAX_CALLS: Final = 64  # looked after at a time: the one that runs, those that left somebody behind
+TOO_MANY: Final = (
+    f"{MAX_CALLS} calls of this session have left threads or processes that live:"
+    " cancel ends the processes, reset_session the threads too"
+)
 NOFILE: Final = 1024  # descriptors: up to a dozen for each call
-RETRY_LOOK: Final = 1.0  # seconds
 ONCE_GRACE: Final = 5.0  # seconds for the interpreter of a single call to leave
 
 
-class PythonKeeper(KeeperLoop):
+class PythonKeeper(CallsKeeper):
     """The loop and the session."""
-
-    max_links = 2 * MAX_CALLS
 
     def __init__(self, control: socket.socket, sockets: str) -> None:
         _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, NOFILE), hard))
-        self._calls: dict[str, Call] = {}  # by name
-        self._running: Call | None = None
-        self._latest = ""  # name of the call that runs or ran last
-        self._descent = Descent()
-        self._pidfds: dict[str, int] = {}  # of one process of each call that has ended
-        self._interpreter: Interpreter | None = None
         self._is_ready = False
         self._has_opened = False
+        self._is_leaving = False  # the interpreter was let go, or will be after its call
         self._kill_at: float | None = None  # the interpreter, if it has not left by then
-        self._look_at: float | None = None  # anew after those left behind
-        self._link_path: str | None = None
         self._is_once = False
         self._waiting: list[Link] = []  # for the end of the session
         super().__init__(control, sockets)
+        self._place = Place(self.identity)
 
     def is_needed(self) -> bool:
         is_awaited = not self._has_opened and self._control is not None
-        return self._interpreter is not None or bool(self._calls) or is_awaited
-
-    def tasks(self) -> Iterator[tuple[Call, News]]:
-        return ((call, call.news) for call in self._calls.values())
+        return self.interpreter is not None or bool(self.calls) or is_awaited
 
     def timers(self) -> list[float | None]:
-        return [self._kill_at, self._look_at, *super().timers()]
+        return [self._kill_at, *super().timers()]
 
     def on_timers(self) -> None:
-        if self._interpreter is not None and is_due(self._kill_at):
+        if self.interpreter is not None and is_due(self._kill_at):
             self._kill_at = None
-            self._interpreter.kill()
-        if any(is_due(call.next_timer()) for call in self._calls.values()):
+            self.interpreter.kill()
+        if any(is_due(call.next_timer()) for call in self.calls.values()):
             self._hear_worker()  # an end that has been is none by deadline
-        if is_due(self._look_at):
-            self._look_at = None
-            self.reap()  # which looks after all that have ended
         super().on_timers()
 
     def drop_link(self, link: Link) -> None:
         super().drop_link(link)
         if link in self._waiting:
             self._waiting.remove(link)
-        if not self._links and self._is_once and not self._calls:
+        if not self._links and self._is_once and not self.calls:
             self._let_go(ONCE_GRACE)  # nobody is left who could ask for the one call
 
     def on_message(self, link: Link, message: dict[str, Any]) -> None:
@@ -98,6 +86,7 @@ class PythonKeeper(KeeperLoop):
         if kind == "open":
             self._open(link, message)
         elif kind == "session":
+            self._hear_worker()
             self.send(link, {"ev": "session", **self._describe()})
         elif kind == "run":
             self._run(link, message)
@@ -106,11 +95,11 @@ class PythonKeeper(KeeperLoop):
         elif kind in ("cancel", "survey"):
             self._hear_worker()  # an end that has been is no cancellation
             self.reap()
-            self.answer(link, kind, message, self._call_of(message))
+            self.answer(link, kind, message, self.call_of(message))
         elif kind == "write":  # the input of code is whole from its start
             self.send(link, {"ev": "written", "taken": 0, "isOpen": False})
         elif kind == "close":
-            self._close(link, grace_of(message))
+            self._close(link, message)
         else:
             raise LinkBroken(f"unknown op {kind!r}")
 
@@ -123,8 +112,8 @@ class PythonKeeper(KeeperLoop):
         self._waiting.append(link)
         try:
             if request["link"] is not None:
-                self._make_link(request["link"])
-            self._interpreter = Interpreter(request)
+                self._place.take(request["link"])
+            self.interpreter = Interpreter(request)
         except SpawnFailed as exc:
             self._fail(exc.errno, str(exc), exc.exit_code)
             return
@@ -132,63 +121,53 @@ class PythonKeeper(KeeperLoop):
             self._fail(exc.errno or errno.EIO, f"python session: {exc.strerror}", 126)
             return
         self._kill_at = clock() + START_SECS
-        assert self._interpreter.link is not None
-        self.watch(self._interpreter.link.fileno(), lambda _events: self._hear_worker())
+        assert self.interpreter.link is not None
+        self.watch(self.interpreter.link.fileno(), lambda _events: self._hear_worker())
 
     def _fail(self, code: int, message: str, exit_code: int) -> None:
         failure = {"errno": code, "message": message, "exitCode": exit_code}
         self._tell_waiting({"ev": "failed", **failure})
-        self._remove_link()
-
-    def _make_link(self, path: str) -> None:
-        """Have the session found here from now on; one that was there is replaced."""
-        fresh = f"{path}.{secrets.token_hex(4)}"
-        os.symlink(self.identity, fresh)
-        try:
-            os.rename(fresh, path)
-        except OSError:
-            os.unlink(fresh)
-            raise
-        self._link_path = path
-
-    def _remove_link(self) -> None:
-        path, self._link_path = self._link_path, None
-        with contextlib.suppress(OSError):  # removed, or somebody has put something else there
-            if path is not None and os.readlink(path) == self.identity:
-                os.unlink(path)
+        self._place.leave()
 
     def _describe(self) -> dict[str, Any]:
-        python = self._interpreter
+        python = self.interpreter
         return {
             "identity": self.identity,
             "isOpen": self._takes_calls(),
             "pid": python.worker if python else 0,
             "version": python.version if python else "",
             "executable": python.executable if python else "",
-            "busy": self._running.request["dir"] if self._running else None,
+            "busy": self.running.request["dir"] if self.running else None,
         }
 
     def _takes_calls(self) -> bool:
-        is_leaving = self._kill_at is not None or (self._is_once and self._latest != "")
-        return self._interpreter is not None and self._is_ready and not is_leaving
+        python = self.interpreter
+        if python is None or python.link is None or not self._is_ready:
+            return False
+        return not self._is_leaving and not (self._is_once and self.latest)
 
-    def _close(self, link: Link, grace: float) -> None:
+    def _close(self, link: Link, request: dict[str, Any]) -> None:
+        grace = grace_of(request)
+        self._hear_worker()
+        if request.get("onlyIdle") and self.running is not None:
+            self.send(link, self._busy(self.running))
+            return
         self.send(link, {"ev": "closing"})
         if link in self._links:
             self._waiting.append(link)
-        if self._interpreter is None:
+        if self.interpreter is None:
             self._tell_waiting({"ev": "closed"})
             return
-        self._hear_worker()
-        if self._running is not None:
-            self._running.begin_kill("cancelled", grace)
-        self._let_go(grace)
+        if self.running is not None:
+            self.running.begin_kill("cancelled", grace)
+        self._let_go(grace, is_lost=bool(request.get("isLost")))
 
-    def _let_go(self, grace: float) -> None:
-        if self._interpreter is not None:
-            self._remove_link()
-            if self._running is None:
-                self._interpreter.let_go()
+    def _let_go(self, grace: float, *, is_lost: bool = False) -> None:
+        if self.interpreter is not None:
+            self._is_leaving = True
+            self._place.leave(is_lost=is_lost)
+            if self.running is None:
+                self.interpreter.let_go()
             kill_at = clock() + grace
             self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
 
@@ -205,7 +184,7 @@ class PythonKeeper(KeeperLoop):
     # -- the interpreter -------------------------------------------------------------------------
 
     def _hear_worker(self) -> None:
-        python = self._interpreter
+        python = self.interpreter
         if python is None or python.link is None:
             return
         try:
@@ -216,7 +195,7 @@ class PythonKeeper(KeeperLoop):
             # may have become another program, whose end is the call's.
             self.unwatch(python.link.fileno())
             python.close_link()
-            if self._running is None and self._kill_at is None:
+            if self.running is None and self._kill_at is None:
                 python.kill()
 
     def _on_word(self, python: Interpreter, message: dict[str, Any]) -> None:
@@ -226,63 +205,55 @@ class PythonKeeper(KeeperLoop):
             self._is_ready, self._kill_at = True, None
             self._tell_waiting({"ev": "opened", **self._describe()})
             return
-        call = self._calls.get(message["call"])
+        call = self.calls.get(message["call"])
         if word == "released":
             if call is not None:
                 call.has_threads = False
-                self._look_after(call)
-        elif call is None or call is not self._running:
+                self.look_after(call)
+        elif call is None or call is not self.running:
             raise ValueError("not the call that runs")
         elif word == "began":
             call.on_began(message)
-            call.news.tell(_started(call))
+            call.news.tell(call.started())
+        elif word == "result" and self._is_once:
+            call.on_result(message)
         elif word == "failed":
             call.end_unstarted(message)
             self._on_ended(call)
-        elif word == "done":
-            call.end(message)
+        elif word == "done" and not self._is_once:
+            call.end(message, is_reset=self._is_leaving)
             self._on_ended(call)
         else:
             raise ValueError("no such word")
 
     def on_reaped(self, pid: int, status: int, cpu: float) -> None:
-        python = self._interpreter
+        python = self.interpreter
         if python is None or pid != python.pid:
             return
         self._hear_worker()  # its last words
         if python.link is not None:
             self.unwatch(python.link.fileno())
-        self._interpreter, self._kill_at = None, None
-        self._remove_link()
+        self.interpreter, self._kill_at = None, None
+        # Of an end in a call, that one's record tells.
+        self._place.leave(is_lost=self._is_ready and self.running is None)
         if not self._is_ready:
             code = errno.ENOEXEC
             words = python.words() or "it ended before it was ready"
             self._fail(code, f"{os.strerror(code)}: python3: {words}", 126)
         python.close()
-        running = self._running
+        running = self.running
         if running is not None:
             running.end_with_interpreter(status, cpu)
             self._on_ended(running)
         self._tell_closed()
 
-    def on_all_reaped(self, *, is_childless: bool) -> None:
-        for call in list(self._calls.values()):
-            if call.record is not None:
-                if self._interpreter is None:
-                    call.has_threads = False
-                call.on_child_gone()
-                self._look_after(call)
-
     # -- calls -----------------------------------------------------------------------------------
 
-    def _call_of(self, message: dict[str, Any]) -> Call | None:
-        # By name, which is the task's id: a home may be known by more than one path.
-        wanted = os.path.basename(message["dir"])
-        calls = self._calls.values()
-        return next((c for c in calls if os.path.basename(c.request["dir"]) == wanted), None)
+    def _busy(self, call: Call) -> dict[str, Any]:
+        return {"ev": "busy", "dir": call.request["dir"]}
 
     def _attach(self, link: Link, message: dict[str, Any]) -> None:
-        call = self._call_of(message)
+        call = self.call_of(message)
         if call is None:
             self.send(link, {"ev": "absent"})
             return
@@ -305,18 +276,19 @@ class PythonKeeper(KeeperLoop):
 
     def _accept(self, link: Link, request: dict[str, Any], code: int, stdin: int) -> None:
         self._hear_worker()
-        if self._running is not None:
-            self.send(link, {"ev": "busy", "dir": self._running.request["dir"]})
+        if len(self.calls) >= MAX_CALLS:
+            self.reap()  # of some the last may just have gone
+        if self.running is not None:
+            self.send(link, self._busy(self.running))
             return
-        if not self._takes_calls() or self._interpreter is None:
+        if not self._takes_calls() or self.interpreter is None:
             self.send(link, {"ev": "closed"})
             return
-        if len(self._calls) >= MAX_CALLS:
-            message = f"{MAX_CALLS} calls of this session have left processes or threads behind"
-            self.send(link, {"ev": "refused", "message": message})
+        if len(self.calls) >= MAX_CALLS:
+            self.send(link, {"ev": "refused", "message": TOO_MANY})
             return
         try:
-            call = Call(request, self.identity, self._interpreter)
+            call = Call(request, self.identity, self.interpreter, is_once=self._is_once)
         except OSError as exc:
             self.send(link, {"ev": "refused", "message": f"task directory: {exc.strerror}"})
             return
@@ -326,76 +298,30 @@ class PythonKeeper(KeeperLoop):
             self.send(link, {"ev": "taken"})
 
     def _begin(self, link: Link, call: Call, code: int, stdin: int) -> None:
-        self._sorted()  # whoever is there now is none of this call's
+        self.sort_processes()  # whoever is there now is none of this call's
         call.news = News(self.send, link)
-        call.living = lambda: self._sorted().get(call.name, [])
+        call.living = lambda: self.sort_processes().get(call.name, [])
         try:
             call.start(code, stdin)
         except Refused as exc:
             call.close()
             self.send(link, {"ev": "refused", "message": str(exc)})
             return
-        self._running, self._latest = call, call.name
-        self._calls[call.name] = call
+        self.running, self.latest = call, call.name
+        self.calls[call.name] = call
         self.send(link, {"ev": "accepted"})
         for output in call.outputs:
             self.watch_output(output, call.news)
 
-    def _sorted(self) -> dict[str, list[int]]:
-        pipes = {name: call.pipes() for name, call in self._calls.items()}
-        own = self._interpreter.pids if self._interpreter else set()
-        return self._descent.sort(own, pipes, self._latest)
-
     def _on_ended(self, call: Call) -> None:
-        self._running = None
+        self.running = None
         call.news.hold_back()
         call.news.tell({"ev": "ended", "record": call.record})
         if self._is_once:
             self._let_go(ONCE_GRACE)
-        elif self._kill_at is not None and self._interpreter is not None:
-            self._interpreter.let_go()  # which was put off: see `worker`
-        self._look_after(call)
-
-    def _look_after(self, call: Call) -> None:
-        """Let go of an ended call of which nobody is left; else have us woken by an end."""
-        if call.name in self._pidfds:
-            fd = self._pidfds.pop(call.name)
-            self.unwatch(fd)
-            os.close(fd)
-        try:
-            is_alone = not self._watch_one_of(call)
-        except OSError:  # no descriptor to look with
-            self._look_at = clock() + RETRY_LOOK
-            return
-        if is_alone and not call.has_threads:
-            self._finish(call)
-
-    def _watch_one_of(self, call: Call) -> bool:
-        """Have us woken by the end of one of the call's processes; False if there is none."""
-        while living := call.processes():
-            try:
-                fd = os.pidfd_open(living[0])
-            except ProcessLookupError:
-                continue
-            self._pidfds[call.name] = fd
-            self.watch(fd, lambda _events: self._on_survivor_gone(call))
-            return True
-        return False
-
-    def _on_survivor_gone(self, call: Call) -> None:
-        call.on_child_gone()
-        self._look_after(call)
-
-    def _finish(self, call: Call) -> None:
-        del self._calls[call.name]
-        for output in call.outputs:
-            self.unwatch(output.pipe)
-        sizes = call.close()
-        call.news.tell({"ev": "gone", **sizes})
-
-
-def _started(call: Call) -> dict[str, Any]:
-    return {"ev": "started", "pid": call.pid, "startedAt": call.started_at, "cwd": call.cwd}
+        elif self._is_leaving and self.interpreter is not None:
+            self.interpreter.let_go()  # which was put off: see `worker`
+        self.look_after(call)
 
 
 def keep(control: socket.socket, sockets: str) -> None:

@@ -17,7 +17,8 @@ from engine.journal.levels import Level
 from engine.journal.records import wire
 from engine.store import lines
 from engine.store.index import Index
-from engine.store.ledger import Ledger, Position
+from engine.store.ledger import Ledger
+from engine.store.told import Position, Told
 from engine.tasks.task import Task
 
 TASK_LINES: Final = 50  # of the task that a reply is about, the newest
@@ -27,6 +28,7 @@ DIRECT_BYTES: Final = 1 << 20  # a thread
 _LEVELS: Final = len(Level)
 _NOTHING: Final = [0] * _LEVELS
 NONE: Final = "none"
+_ANONYMOUS: Final = "anon-"
 
 
 class _Window(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +77,7 @@ class ReplyLogs:
         self._seen.pop(caller, None)
 
     def _keep(self, caller: str, seen: _Seen) -> None:
-        if caller.startswith("anon-"):
+        if caller.startswith(_ANONYMOUS):
             return  # gone with its connection
         position = Position(caller=caller, marks=list(seen.marks), read_to=seen.read_to)
         self._ledger.note(position)
@@ -86,6 +88,24 @@ class ReplyLogs:
         if seq > seen.read_to:
             seen.read_to = seq
             self._keep(caller, seen)
+
+    def _recall(self, task: Task, caller: str) -> None:
+        """Know again what an engine before us has told `caller` of a task that runs."""
+        told = self._ledger.told(task.id, caller) if caller not in task.lines_told else None
+        if told is not None:
+            task.told[caller], task.lines_told[caller] = told.output, told.lines
+
+    def keep_told(self, task: Task, caller: str) -> None:
+        """A reply about a task that runs is about to go out: what it tells is not told again."""
+        if not caller.startswith(_ANONYMOUS):
+            self._ledger.tell(
+                Told(
+                    task=task.id,
+                    caller=caller,
+                    output=task.told.get(caller, (0,) * len(task.record.files)),
+                    lines=task.lines_told.get(caller, _NOTHING),
+                )
+            )
 
     async def of(
         self,
@@ -102,6 +122,7 @@ class ReplyLogs:
         In at most `json_limit` bytes of JSON, for which the oldest lines are dropped.
         """
         seen = self.greet(caller, is_onlooker=is_onlooker)
+        self._recall(task, caller)
         is_behind = task.is_ended and not await self._journal.settle(task.id)
         reply: dict[str, Any] = {"logs": [], "logsDropped": 0}
         if is_behind:
@@ -139,7 +160,7 @@ class ReplyLogs:
         ]
 
     async def _look(self, window: _Window, task: Task) -> _View:
-        if task.is_ended and not task.record.output_bytes and task.record.status == "succeeded":
+        if task.is_ended and not self._journal.has_lines(task.record):
             window = msgspec.structs.replace(window, own=[])  # most calls: there are none
         if not window.own and not window.rest:
             return [], [], 0, 0

@@ -96,17 +96,24 @@ class RunMethods:
             request.page_bytes // 4,
             is_onlooker=is_onlooker,
         )
+        limit = params.max_output_bytes
         if task.is_ended:
-            reply = await replies.finished(task, params.max_output_bytes, json_limit)
+            errors = None if "logsBehind" in logs else 0
+            if errors is not None and task.record.output_bytes > limit > 0:
+                errors, _warnings = self._services.index.tally(task.id)
+            reply = await replies.finished(task, limit, json_limit, errors=errors)
         else:
             reply = await replies.running(
                 self._services.supervisor,
                 task,
                 caller,
+                limit,
                 json_limit,
                 is_first=is_first,
                 is_onlooker=is_onlooker,
             )
+            if not is_onlooker:
+                self._services.logs.keep_told(task, caller)
         return reply | logs
 
     async def wait(self, request: Request, params: WaitParams) -> dict[str, Any]:

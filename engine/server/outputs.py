@@ -13,14 +13,16 @@ from typing import Any, Final, TypeVar
 from engine.errors import NO_ROOM, InvalidParams
 from engine.errors import OutputGone as OutputGoneError
 from engine.jobs.excerpt import Excerpt, Source, excerpt, excerpt_pair, recent
-from engine.jobs.leftout import Pick
+from engine.jobs.leftout import LINE_LENGTH, Pick
 from engine.jobs.pages import MAX_CHARACTER, OffsetPastEnd, OutputFile, OutputGone, Page, read_page
-from engine.jobs.plaintext import json_bytes
-from engine.journal.levels import Level, LevelFinder
+from engine.jobs.plaintext import json_bytes, render
+from engine.journal.levels import Level, LevelFinder, is_plain
 from engine.tasks.task import Task
 from engine.threads import in_thread
 
-THREAD_BYTES: Final = 1 << 20  # output above this size is excerpted in a thread
+INLINE_BYTES: Final = 1 << 20  # output above this size is excerpted in a thread,
+SEARCHED_BYTES: Final = 64 << 10  # or this one, where it is searched for errors
+LOOKED_LINES: Final = 40_000  # of a gap, from either end, that are looked at; 50 ms
 RUNNING_CHARACTERS: Final = 4_000  # of output so far, in the reply of a promoted call
 NEW_CHARACTERS: Final = 1_000  # of what is new, in the reply of `wait`
 
@@ -67,7 +69,11 @@ def opened(task: Task, offset: int | None = None) -> Iterator[tuple[Source, ...]
 
 
 async def _read(
-    task: Task, function: Callable[[tuple[Source, ...]], T], offset: int | None = None
+    task: Task,
+    function: Callable[[tuple[Source, ...]], T],
+    offset: int | None = None,
+    *,
+    inline_bytes: int = INLINE_BYTES,
 ) -> T:
     """`function` of the task's sources (see `opened`), in a thread where they are large."""
 
@@ -75,47 +81,66 @@ async def _read(
         with opened(task, offset) as sources:
             return function(sources)
 
-    if task.record.output_bytes > THREAD_BYTES:
+    if task.record.output_bytes > inline_bytes:
         return await in_thread(work)
     return work()
 
 
 def _fitting(
-    cut: Callable[[int], tuple[Excerpt, ...]], limit: int, json_limit: int
+    cut: Callable[[int], tuple[Excerpt, ...]],
+    limit: int,
+    most: int,
+    size_of: Callable[[str], int] = json_bytes,
 ) -> tuple[Excerpt, ...]:
-    """What `cut` gives for `limit`, or for the smaller one with which it fits as JSON."""
+    """What `cut` gives for `limit`, or for the smaller one with which it is `most` bytes (JSON)."""
     parts = cut(limit)
-    while limit and (size := sum(json_bytes(part.text) for part in parts)) > json_limit:
-        limit = min(limit * json_limit // size, limit - 1)
+    while limit and (size := sum(size_of(part.text) for part in parts)) > most:
+        limit = min(limit * most // size, limit - 1)
         parts = cut(limit)
     return parts
 
 
-def _new_pick() -> Pick:
-    """Picks the lines of level error or worse, given in their order."""
-    finder = LevelFinder()
+def _encoded_bytes(text: str) -> int:
+    return len(text.encode())
 
-    def pick(texts: list[str]) -> list[int]:
-        levels = finder.find(texts).levels
-        return [place for place, level in enumerate(levels) if level >= Level.ERROR]
+
+def _new_pick() -> Pick:
+    """Picks the lines of level error or worse; looks at `LOOKED_LINES` that may be."""
+    looked = 0
+
+    def pick(block: bytes) -> list[tuple[int, str]] | None:
+        nonlocal looked
+        if is_plain(block):
+            return []
+        looked += block.count(b"\n") + 1
+        if looked > LOOKED_LINES:
+            return None
+        shown = render(block.decode("utf-8", "replace")).split("\n")
+        levels, texts = LevelFinder().find([line[:LINE_LENGTH] for line in shown])
+        found = zip(levels, texts, strict=True)
+        return [(place, text) for place, (level, text) in enumerate(found) if level >= Level.ERROR]
 
     return pick
 
 
-async def whole(task: Task, limit_bytes: int, json_limit: int) -> dict[str, Any]:
-    """The output members of a finished reply; their texts are `json_limit` bytes at most."""
+async def whole(
+    task: Task, limit_bytes: int, json_limit: int, *, errors: int | None
+) -> dict[str, Any]:
+    """The output members of a finished reply; their texts are `json_limit` bytes at most.
+
+    `errors`: how many lines of level error or worse it has; None: not known yet.
+    """
+    new_pick, known = None if errors == 0 else _new_pick, errors or 0
 
     def cut(sources: tuple[Source, ...]) -> tuple[Excerpt, ...]:
-        if len(sources) == 2:
-            out, err = sources
-            return _fitting(
-                lambda n: excerpt_pair(out, err, n, new_pick=_new_pick), limit_bytes, json_limit
-            )
-        return _fitting(
-            lambda n: (excerpt(sources[0], n, pick=_new_pick()),), limit_bytes, json_limit
-        )
+        def sized(limit: int) -> tuple[Excerpt, ...]:
+            if len(sources) == 2:
+                return excerpt_pair(*sources, limit, new_pick=new_pick, known=known)
+            return (excerpt(sources[0], limit, new_pick=new_pick, known=known),)
 
-    parts = await _read(task, cut)
+        return _fitting(sized, limit_bytes, json_limit)
+
+    parts = await _read(task, cut, inline_bytes=SEARCHED_BYTES if new_pick else INLINE_BYTES)
     return {
         **_texts(task, parts),
         "outputBytes": task.record.output_bytes,
@@ -125,24 +150,30 @@ async def whole(task: Task, limit_bytes: int, json_limit: int) -> dict[str, Any]
     }
 
 
-async def so_far(task: Task, caller: str, json_limit: int, *, is_onlooker: bool) -> dict[str, Any]:
+async def so_far(
+    task: Task, caller: str, limit_bytes: int, json_limit: int, *, is_onlooker: bool
+) -> dict[str, Any]:
     """The output members of a running reply of `bash` or `execute`: all, cut."""
 
     def cut(sources: tuple[Source, ...]) -> tuple[tuple[Excerpt, ...], int]:
         def each(limit: int) -> tuple[Excerpt, ...]:
             return tuple(excerpt(source, limit, characters=True) for source in sources)
 
-        parts = _fitting(each, RUNNING_CHARACTERS // len(sources), json_limit)
+        def sized(limit: int) -> tuple[Excerpt, ...]:
+            return _fitting(each, limit, limit_bytes, _encoded_bytes)
+
+        characters = min(RUNNING_CHARACTERS, limit_bytes) // len(sources)
+        parts = _fitting(sized, characters, json_limit)
         return parts, sum(source.size for source in sources)
 
     parts, size = await _read(task, cut)
     if not is_onlooker:
         task.told[caller] = tuple(part.end for part in parts)
-    changed = any(part.text for part in parts)
+    changed = any(part.end for part in parts)
     return {**_texts(task, parts), "outputBytes": size, "changed": changed}
 
 
-async def news(task: Task, caller: str, *, is_onlooker: bool) -> dict[str, Any]:
+async def news(task: Task, caller: str, limit_bytes: int, *, is_onlooker: bool) -> dict[str, Any]:
     """The output members of a running reply of `wait`: what this caller has not been told."""
     told = task.told.get(caller, (0,) * len(task.record.files))
 
@@ -158,7 +189,17 @@ async def news(task: Task, caller: str, *, is_onlooker: bool) -> dict[str, Any]:
         task.told[caller] = tuple(part.end for part in parts)
     if not any(part.text for part in parts):
         return {"outputBytes": size, "changed": False}
-    return {**_texts(task, parts), "outputBytes": size, "changed": True}
+    shown = tuple(_last(part, limit_bytes // len(parts)) for part in parts)
+    return {**_texts(task, shown), "outputBytes": size, "changed": True}
+
+
+def _last(part: Excerpt, size: int) -> Excerpt:
+    """The last `size` bytes of its text, short of what would be left of a character."""
+    data = part.text.encode()
+    if len(data) <= size:
+        return part
+    text = data[len(data) - size :].decode("utf-8", "ignore")
+    return Excerpt(text=text, end=part.end)
 
 
 def _texts(task: Task, parts: tuple[Excerpt, ...]) -> dict[str, Any]:

@@ -19,8 +19,13 @@ def _time(ms: int | None) -> str | None:
     return None if ms is None else rfc3339(ms)
 
 
-async def finished(task: Task, limit_bytes: int, json_limit: int) -> dict[str, Any]:
-    """The reply about a task that has ended; output: `limit_bytes`, as JSON `json_limit`."""
+async def finished(
+    task: Task, limit_bytes: int, json_limit: int, *, errors: int | None
+) -> dict[str, Any]:
+    """The reply about a task that has ended; output: `limit_bytes`, as JSON `json_limit`.
+
+    `errors`: see `outputs.whole`.
+    """
     record = task.record
     code = _of_code(record, json_limit // 2) if record.kind is Kind.CODE else {}
     json_limit -= len(msgspec.json.encode(code))
@@ -32,7 +37,7 @@ async def finished(task: Task, limit_bytes: int, json_limit: int) -> dict[str, A
         "exitCode": record.exit_code,
         "signal": record.signal,
         "reason": record.reason,
-        **await outputs.whole(task, limit_bytes, json_limit),
+        **await outputs.whole(task, limit_bytes, json_limit, errors=errors),
         "outputPath": outputs.paths(task),
         "cwd": record.cwd,
         "createdAt": _time(record.created_at),
@@ -68,6 +73,7 @@ async def running(
     supervisor: Supervisor,
     task: Task,
     caller: str,
+    limit_bytes: int,
     json_limit: int,
     *,
     is_first: bool,
@@ -82,9 +88,11 @@ async def running(
     if record.started_at is None or task.is_launching:
         return _waiting(supervisor, task)
     if is_first:
-        members = await outputs.so_far(task, caller, json_limit, is_onlooker=is_onlooker)
+        members = await outputs.so_far(
+            task, caller, limit_bytes, json_limit, is_onlooker=is_onlooker
+        )
     else:  # few enough characters for any reply
-        members = await outputs.news(task, caller, is_onlooker=is_onlooker)
+        members = await outputs.news(task, caller, limit_bytes, is_onlooker=is_onlooker)
     now, last_output_at = int(time.time() * 1000), task.record.last_output_at
     if members["outputBytes"] > task.record.output_bytes:  # the keeper has not told of it yet
         last_output_at = now

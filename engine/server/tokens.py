@@ -73,7 +73,9 @@ def write_facts(
 
 def write_private(path: Path, data: bytes) -> None:
     """Replace `path` by `data`, whole or not at all, readable by its owner alone."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    # Always the same name: what an engine that was killed here has left goes with the next write.
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     with open(os.open(temporary, flags, PRIVATE_MODE), "wb") as file:
         try:

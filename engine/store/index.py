@@ -6,6 +6,7 @@ before its commit.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import time
 from collections import Counter
@@ -126,7 +127,11 @@ class Index:
         self._limiter = trio.CapacityLimiter(READERS)
         self._idle: list[sqlite3.Connection] = []  # readers of threads
         self._writer = BatchWriter[_Item](
-            self._writes, self._apply, self._on_committed, linger_secs=LINGER_SECS
+            self._writes,
+            self._apply,
+            self._on_committed,
+            linger_secs=LINGER_SECS,
+            on_begin=_begin,
         )
 
     def open_reader(self) -> sqlite3.Connection:
@@ -224,12 +229,16 @@ class Index:
     def forget(self, record: TaskRecord) -> None:
         self._writer.put(record.id, _Forgotten(record.id, record.caller, record.order))
 
-    async def flush(self) -> None:
-        """Wait until what was put is committed; a store in trouble shows what it has."""
-        try:
-            await self._writer.flush()
-        except StoreUnavailable:
-            return
+    async def flush(self, limit_secs: float = math.inf) -> None:
+        """Wait until what was put is committed, `limit_secs` at most.
+
+        A store in trouble shows what it has.
+        """
+        with trio.move_on_after(limit_secs):
+            try:
+                await self._writer.flush()
+            except StoreUnavailable:
+                return
 
     def _on_committed(self, done: Committed) -> None:
         self.latest_seq, self.line_count = done.seq, done.total_lines
@@ -372,6 +381,12 @@ def _row(item: TaskRecord | _Forgotten, seq: int) -> _Row:
         return (item.id, item.order, item.caller, FORGOTTEN, True, seq, 0, None)
     facts = (item.id, item.order, item.caller, item.status.value, Status(item.status).is_final)
     return (*facts, seq, item.output_bytes - item.dropped_bytes, msgspec.json.encode(item))
+
+
+def _begin(items: list[_Item]) -> None:
+    for item in items:
+        if not isinstance(item, TaskRecord | _Forgotten | _Notes):
+            item.begin()
 
 
 def _count(done: Committed, new: list[lines.NewLine]) -> None:

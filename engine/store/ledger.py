@@ -1,17 +1,20 @@
 """record.db: what cannot be rebuilt: keys, the tombs of tasks that are gone, callers' positions.
 
-synchronous=FULL: what `add` and `bury` have returned from survives the machine's crash too.
+synchronous=FULL: what `add` has returned from survives the machine's crash too. What callers were
+told stands in `record.told` at once, so no reply waits for a commit; see `told`.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Container
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import trio
 
+from engine.store.told import Entry, Position, Told, ToldFile
 from engine.store.writer import BatchWriter, StoreUnavailable, open_database
 
 _SCHEMA: Final = """
@@ -53,14 +56,6 @@ class Tomb(msgspec.Struct, frozen=True, kw_only=True):
     status: str
 
 
-class Position(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller has been shown of the journal: up to which `seq`, by level; and has read."""
-
-    caller: str
-    marks: list[int]
-    read_to: int
-
-
 Fact = Key | Tomb | Position
 
 
@@ -72,12 +67,27 @@ class Ledger:
         self._reads = sqlite3.connect(path, isolation_level=None)
         self._reads.execute("PRAGMA query_only=1")
         self._writer = BatchWriter[Fact](self._writes, _apply, lambda _result: None)
+        self._file = ToldFile(path.with_suffix(".told"))
+        self._told: dict[str, dict[str, Told]] = {}  # by task and caller
+        self._take_over(self._file.read())
+
+    def _take_over(self, entries: list[Entry]) -> None:
+        """Go on from what an engine before us told and may not have brought to the database."""
+        for entry in entries:
+            if isinstance(entry, Told):
+                self._told.setdefault(entry.task, {})[entry.caller] = entry
+                continue
+            known = self.find_position(entry.caller)
+            newest = entry if known is None else entry.joined(known)
+            if newest != known:
+                self._writer.put(_name(newest), newest)
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write until cancelled, then the rest."""
         await self._writer.serve(task_status=task_status)
 
     def close(self) -> None:
+        self._file.close()
         self._reads.close()
         self._writes.close()
 
@@ -106,8 +116,36 @@ class Ledger:
             raise
 
     def note(self, position: Position) -> None:
-        """Have `position` written; one that is lost with the machine is shown again."""
+        """Have `position` known to the next engine; lost with the machine, it is shown again."""
+        self._append(position)
         self._writer.put(_name(position), position)
+
+    def tell(self, told: Told) -> None:
+        """Have the next engine know what a reply is about to tell of a running task."""
+        known = self._told.setdefault(told.task, {})
+        if known.get(told.caller) != told:
+            known[told.caller] = told
+            self._append(told)
+
+    def told(self, task: str, caller: str) -> Told | None:
+        """What replies have told of a task that ran when they did."""
+        return self._told.get(task, {}).get(caller)
+
+    def drop_told(self, task: str) -> None:
+        """The task has ended: replies tell all of it from here on."""
+        self._told.pop(task, None)
+
+    def keep_told(self, tasks: Container[str]) -> None:
+        """Drop what was told of any other than `tasks`."""
+        self._told = {task: told for task, told in self._told.items() if task in tasks}
+
+    def _append(self, entry: Entry) -> None:
+        self._file.append(entry)
+        if self._file.size > self._file.compact_at:
+            waiting = [item for item in self._writer.items() if isinstance(item, Position)]
+            running = [told for callers in self._told.values() for told in callers.values()]
+            new = [entry] if isinstance(entry, Position) else []  # it is put only now
+            self._file.rewrite([*waiting, *new, *running])
 
     def find_position(self, caller: str) -> Position | None:
         item = self._writer.find(("position", caller))

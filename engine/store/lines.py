@@ -105,6 +105,12 @@ class Work(Protocol):
     def id(self) -> str:
         """The task."""
 
+    def begin(self) -> None:
+        """A transaction begins that holds it: what is told of it from now on is for the next.
+
+        Called in the engine's own thread.
+        """
+
     def read(self) -> Piece:
         """The next piece; the last one again where that was not committed."""
 

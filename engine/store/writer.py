@@ -93,9 +93,14 @@ class BatchWriter(Generic[Item]):
         on_commit: Callable[[Any], None],
         *,
         linger_secs: float = 0.0,
+        on_begin: Callable[[list[Item]], None] = lambda _items: None,
     ) -> None:
-        """`linger_secs`: how long a batch waits for more, unless somebody waits for its commit."""
+        """`linger_secs`: how long a batch waits for more, unless somebody waits for its commit.
+
+        `on_begin`: called with the items of each batch before it is handed to the thread.
+        """
         self._connection, self._apply, self._on_commit = connection, apply, on_commit
+        self._on_begin = on_begin
         self._linger_secs = linger_secs
         self._is_wanted = trio.Event()
         self.pending: dict[Any, Item] = {}
@@ -120,6 +125,10 @@ class BatchWriter(Generic[Item]):
     def find(self, key: Any) -> Item | None:
         """The item of this key that is not committed yet."""
         return self.pending.get(key) or self._writing.get(key)
+
+    def items(self) -> list[Item]:
+        """All that is not committed yet, in order."""
+        return [*self._writing.values(), *self.pending.values()]
 
     def withdraw(self, key: Any) -> None:
         """Drop an item that waits: what it stands for is not to be."""
@@ -154,8 +163,10 @@ class BatchWriter(Generic[Item]):
         self._more, self._is_wanted = trio.Event(), trio.Event()
         goal = self._put_count
         self._writing, self.pending = self.pending, {}
+        items = list(self._writing.values())
+        self._on_begin(items)
         try:
-            result = await trio.to_thread.run_sync(self._commit, list(self._writing.values()))
+            result = await trio.to_thread.run_sync(self._commit, items)
         except (sqlite3.Error, RuntimeError) as exc:  # RuntimeError: no thread is to be had now
             self._put_back(str(exc))
             return False

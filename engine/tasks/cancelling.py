@@ -124,11 +124,12 @@ class Canceller:
         if job is None:
             return [], []
         signalled = await job.cancel(grace_secs)
-        await self._supervisor.waits.until(
-            ("gone", task.id),
-            lambda: None if task.job is job else True,
-            grace_secs + KILL_SECS,
-        )
+        if signalled or not task.is_ended:  # else threads alone are left, which nothing ends
+            await self._supervisor.waits.until(
+                ("gone", task.id),
+                lambda: None if task.job is job else True,
+                grace_secs + KILL_SECS,
+            )
         return signalled, await job.survivors()
 
     async def _find_again(self, task: Task) -> RunningJob | None:

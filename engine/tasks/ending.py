@@ -38,7 +38,7 @@ def ended(record: TaskRecord, end: dict[str, Any]) -> TaskRecord:
         signal=None if number is None else signal_name(number),
         error=None if end["error"] is None else _failure(end["error"]),
         value=_text(end.get("value")),
-        session_reset=is_reset,
+        session_reset=is_reset or record.session_reset,  # it may have been so from the start
         started_at=end["startedAt"],
         ended_at=end["endedAt"],
         duration_ms=end["durationMs"],

@@ -245,6 +245,8 @@ class Supervisor:
         """False: ask again. Raises OSError."""
         self._take_end(task)
         claim = _claim_of(task)
+        if claim is None and task.is_ended:
+            claim = ""  # the disk was full when it was ended unstarted
         if claim is None and task.launches < MAX_LAUNCHES:
             self._requeue(task)
             return True
@@ -344,6 +346,7 @@ class Supervisor:
         task.record, task.plan, task.spec, task.is_launching = record, None, None, False
         self._task_log.ended(record, task.directory)
         self._index.put(record)
+        self._ledger.drop_told(record.id)
         log.debug(
             "task_ended",
             taskId=record.task_id,

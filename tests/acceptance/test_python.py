@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,18 @@ def test_a_new_session_whose_directory_is_gone_starts_in_its_nearest_parent_and_
         client.call("hello", cwd=missing)
         reply = py(client.caller(), "import os; os.getcwd()")
     assert (reply["value"], reply["cwdMissing"]) == (repr(str(tmp_path)), missing)
+
+
+def test_a_session_whose_directory_has_gone_goes_on_in_the_nearest_parent_and_says_so(
+    caller: Caller, tmp_path: Path
+) -> None:
+    gone = tmp_path / "a" / "b"
+    gone.mkdir(parents=True)
+    py(caller, f"import os; os.chdir({str(gone)!r})")
+    gone.rmdir()
+    reply = py(caller, "os.getcwd()")
+    assert (reply["value"], reply["cwdMissing"]) == (repr(str(tmp_path / "a")), str(gone))
+    assert "cwdMissing" not in py(caller, "os.getcwd()")
 
 
 def test_a_mebibyte_of_code_is_run(caller: Caller) -> None:
@@ -414,12 +427,21 @@ def test_a_session_that_died_has_failed_says_so_and_is_followed_by_a_new_one(
     assert value(caller, "import os; os.getpid()") != pid
 
 
-def test_an_interpreter_killed_between_calls_is_replaced_unasked(caller: Caller) -> None:
+def test_the_call_after_an_interpreter_was_killed_between_calls_is_told(caller: Caller) -> None:
     pid = int(value(caller, "kept = 1; import os; os.getpid()") or 0)
     os.kill(pid, 9)
     wait_gone(pid)
     reply = py(caller, "'kept' in globals()")
-    assert (reply["status"], reply["value"], reply["sessionReset"]) == ("succeeded", "False", False)
+    assert (reply["status"], reply["value"], reply["sessionReset"]) == ("succeeded", "False", True)
+    assert caller.wait(reply["taskId"])["sessionReset"]
+    assert not py(caller, "1")["sessionReset"]
+
+
+def test_the_call_after_a_call_that_killed_its_interpreter_is_not_told_again(
+    caller: Caller,
+) -> None:
+    assert py(caller, "import os; os._exit(0)")["sessionReset"]
+    assert not py(caller, "1")["sessionReset"]
 
 
 def test_without_the_session_code_runs_in_a_fresh_interpreter_and_leaves_no_trace(
@@ -458,8 +480,10 @@ def test_reset_cancels_what_runs_and_what_waits_goes_on_in_a_new_session(
     waiting = py(caller, "'x' in globals()", timeout_secs=0)
     bell.hear()
     caller.call("reset_session", kind="python")
-    assert caller.wait(running["taskId"])["status"] == "cancelled"
-    assert caller.wait(waiting["kickoffId"])["value"] == "False"
+    reset = caller.wait(running["taskId"])
+    assert (reset["status"], reset["sessionReset"]) == ("cancelled", True)
+    following = caller.wait(waiting["kickoffId"])
+    assert (following["value"], following["sessionReset"]) == ("False", False)
 
 
 def test_a_caller_without_a_name_takes_its_session_along_once_its_calls_have_ended(
@@ -476,14 +500,80 @@ def test_a_caller_without_a_name_takes_its_session_along_once_its_calls_have_end
     wait_gone(pid)
 
 
+# -- an interpreter for one call ----------------------------------------------------------------
+
+
+def test_a_call_in_a_fresh_interpreter_ends_when_that_does(
+    caller: Caller, gate: Gate, bell: Gate
+) -> None:
+    code = (
+        "import atexit, threading\natexit.register(print, 'bye')\n"
+        f"def work():\n    {tells(bell)}\n    {waits(gate)}\n    print('done')\n"
+        "threading.Thread(target=work).start()\nprint('main'); 7"
+    )
+    reply = py(caller, code, session=False, timeout_secs=0)
+    bell.hear()
+    assert caller.wait(reply["taskId"], timeout_secs=0)["status"] == "running"
+    gate.open()
+    reply = caller.wait(reply["taskId"])
+    assert (reply["status"], reply["exitCode"], reply["value"]) == ("succeeded", 0, "7")
+    assert (reply["output"], reply["survivors"]) == ("main\ndone\nbye\n", [])
+
+
+def test_a_fresh_interpreter_that_waits_for_its_threads_can_be_cancelled(
+    caller: Caller, bell: Gate
+) -> None:
+    code = (
+        "import threading\nnever = threading.Event()\n"
+        f"def work():\n    {tells(bell)}\n    never.wait()\n"
+        "threading.Thread(target=work).start()"
+    )
+    reply = py(caller, code, session=False, timeout_secs=0)
+    bell.hear()
+    done = caller.cancel(reply["taskId"], grace_secs=0.2)
+    assert (done["outcome"], done["survivors"]) == ("cancelled", [])
+    assert caller.wait(reply["taskId"])["status"] == "cancelled"
+
+
+# -- threads -----------------------------------------------------------------------------------
+
+
+def test_a_thread_left_behind_prints_for_its_own_call_while_none_runs(
+    caller: Caller, gate: Gate
+) -> None:
+    code = (
+        f"import threading\ndef talk():\n    {waits(gate)}\n    print('late')\n"
+        "thread = threading.Thread(target=talk)\nthread.start()"
+    )
+    first = py(caller, code)
+    assert py(caller, "print('mine')")["output"] == "mine\n"
+    gate.open()
+    page = caller.call("read_output", taskId=first["taskId"])
+    while not page["text"]:  # the task has ended, so nothing is waited for
+        page = caller.call("read_output", taskId=first["taskId"])
+    assert page["text"] == "late\n"
+
+
+def test_cancel_of_an_ended_call_with_a_thread_alone_is_answered_at_once(
+    caller: Caller, gate: Gate
+) -> None:
+    code = "import threading\nthread = threading.Thread(target=lambda: {})\nthread.start()"
+    reply = py(caller, code.format(waits(gate)))
+    begun = time.monotonic()
+    done = caller.cancel(reply["taskId"], grace_secs=8)
+    assert time.monotonic() - begun < 5
+    assert (done["outcome"], done["signalled"], done["survivors"]) == ("already_finished", [], [])
+    gate.open()
+    assert value(caller, "thread.join()") is None
+
+
 # -- which interpreter -------------------------------------------------------------------------
 
 
 def test_the_interpreter_is_that_of_an_activated_environment(
     engine: Engine, tmp_path: Path
 ) -> None:
-    venv = tmp_path / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    venv = make_venv(tmp_path / "venv")
     with engine.connect() as client:
         client.call("hello", env={"PATH": f"{venv}/bin:/usr/bin:/bin"})
         caller = client.caller()
@@ -492,6 +582,47 @@ def test_the_interpreter_is_that_of_an_activated_environment(
     with engine.connect() as client:  # the session is there, whatever PATH says now
         client.call("hello", env={"PATH": "/nowhere"})
         assert value(caller.on(client), "sys.prefix") == repr(str(venv))
+
+
+def make_venv(path: Path) -> Path:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", path], check=True)
+    return path
+
+
+def test_an_environment_that_the_callers_shell_has_activated_counts(
+    caller: Caller, tmp_path: Path
+) -> None:
+    venv = make_venv(tmp_path / "venv")
+    other = py(caller, "import sys; sys.prefix")["value"]
+    caller.bash(f". {venv}/bin/activate")
+    assert value(caller, "sys.prefix") == other  # the session is there
+    assert value(caller, "import sys; sys.prefix", session=False) == repr(str(venv))
+    caller.call("reset_session", kind="python")
+    assert value(caller, "import sys; sys.prefix") == repr(str(venv))
+    program = "import subprocess as s; s.check_output(['which', 'python3'], text=True)"
+    assert value(caller, program) == repr(f"{venv}/bin/python3\n")
+
+
+def test_the_path_in_a_calls_own_variables_finds_a_new_interpreter_and_is_not_the_sessions(
+    engine: Engine, tmp_path: Path
+) -> None:
+    venv = make_venv(tmp_path / "venv")
+    env = {"PATH": f"{venv}/bin:/usr/bin:/bin"}
+    with engine.connect() as client:
+        client.call("hello", env={"PATH": "/usr/bin:/bin"})
+        caller = client.caller()
+        assert value(caller, "import sys; sys.prefix", session=False, env=env) == repr(str(venv))
+        assert value(caller, "import os, sys; sys.prefix", env=env) == repr(str(venv))
+        assert value(caller, "sys.prefix, os.environ['PATH']") == repr((str(venv), "/usr/bin:/bin"))
+
+
+def test_a_folder_of_the_path_is_looked_for_from_the_directory_of_the_start(
+    engine: Engine, tmp_path: Path
+) -> None:
+    venv = make_venv(tmp_path / "venv")
+    with engine.connect() as client:
+        client.call("hello", cwd=str(tmp_path), env={"PATH": "venv/bin:/usr/bin:/bin"})
+        assert value(client.caller(), "import sys; sys.prefix") == repr(str(venv))
 
 
 def test_an_interpreter_that_is_not_there_is_no_start(engine: Engine) -> None:
@@ -652,6 +783,38 @@ def test_an_interpreter_that_was_starting_when_the_engine_was_killed_is_not_left
             wait_gone(interpreter)
 
 
+def test_a_session_that_died_while_the_engine_was_down_is_told_of(own: Engine) -> None:
+    with own.connect() as client:
+        pid = int(value(Caller(client, "ci"), "kept = 1; import os; os.getpid()") or 0)
+    own.kill()
+    os.kill(pid, 9)
+    wait_gone(pid)
+    own.start()
+    with own.connect() as client:
+        ci = Caller(client, "ci")
+        reply = py(ci, "'kept' in globals()")
+        assert (reply["value"], reply["sessionReset"]) == ("False", True)
+        assert not py(ci, "1")["sessionReset"]
+
+
+def test_of_too_many_sessions_the_one_that_is_idle_longest_is_closed_and_its_caller_told(
+    own: Engine,
+) -> None:
+    own.kill()
+    own.start("--set", "python_sessions=2")
+    with own.connect() as client:
+        one, two, three = (Caller(client, name) for name in ("one", "two", "three"))
+        pids = [int(value(c, "import os; os.getpid()") or 0) for c in (one, two)]
+        assert value(one, "os.getpid()") == str(pids[0])
+        value(three, "1")
+        wait_gone(pids[1])
+        assert value(one, "os.getpid()") == str(pids[0])
+        lines = client.call("read_logs", as_="two", logs="info", after_seq=0)["lines"]
+        closed = [line["text"] for line in lines if "session closed" in line["text"]]
+        assert closed == [f"python session closed caller=two pid={pids[1]} most=2"]
+        assert py(two, "1")["sessionReset"]
+
+
 def test_strangers_sessions_of_a_killed_engine_are_closed_by_the_next(own: Engine) -> None:
     with own.connect() as client:
         pid = int(client.call("execute", code="import os; os.getpid()")["value"])
@@ -659,8 +822,8 @@ def test_strangers_sessions_of_a_killed_engine_are_closed_by_the_next(own: Engin
     own.start()
     wait_gone(pid)
     with own.connect() as client:
-        client.call("engine_info")
-    assert not list((own.home / "sessions").iterdir())
+        while list((own.home / "sessions").iterdir()):  # nobody is told when it has gone
+            client.call("engine_info")
 
 
 def test_shutdown_leaves_sessions_and_with_cancel_ends_them(own: Engine) -> None:
@@ -674,3 +837,5 @@ def test_shutdown_leaves_sessions_and_with_cancel_ends_them(own: Engine) -> None
         assert own.wait_exit() == 0
     wait_gone(pid)
     own.start()
+    with own.connect() as client:
+        assert py(Caller(client, "ci"), "1")["sessionReset"]

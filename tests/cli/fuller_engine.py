@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 from client.fake_engine import FakeEngine, Fault
@@ -16,6 +17,8 @@ class FullerEngine(FakeEngine):
         self.hour: dict[str, Any] | None = {"ended": {}, "p50Ms": None, "p95Ms": None}
         self.longest_hold = 55.0  # seconds that it holds list_tasks
         self.info: dict[str, Any] = {}  # over what engine_info says
+        self.fed = b""  # what write_stdin brought
+        self.loses: list[str] = []  # methods whose next call is done and not answered
 
     def start(self) -> None:
         super().start()
@@ -49,6 +52,26 @@ class FullerEngine(FakeEngine):
 
     def do_engine_info(self, params: dict[str, Any], hello: Any) -> dict[str, Any]:
         return super().do_engine_info(params, hello) | self.info
+
+    def do_forget(self, params: dict[str, Any], hello: Any) -> dict[str, Any]:
+        reply = super().do_forget(params, hello)
+        self._lose("forget")
+        return reply
+
+    def do_write_stdin(self, params: dict[str, Any], hello: Any) -> dict[str, Any]:
+        data = base64.b64decode(params.get("base64") or "")
+        self.fed += data
+        self._lose("write_stdin eof" if params.get("eof") else "write_stdin")
+        return {"written": len(data)}
+
+    def do_reset_session(self, params: dict[str, Any], hello: Any) -> dict[str, Any]:
+        self._lose("reset_session")
+        return {}
+
+    def _lose(self, call: str) -> None:
+        if call in self.loses:
+            self.loses.remove(call)
+            self.drop()
 
     def do_cancel(self, params: dict[str, Any], hello: Any) -> dict[str, Any]:
         if "caller" not in params:

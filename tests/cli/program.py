@@ -1,22 +1,30 @@
-"""The command `engine` as a test runs it: to pipes, or in a terminal of its own."""
+"""The command `engine` as a test runs it: to pipes, or in a terminal of its own.
+
+Usually it is forked by `forkserver`, which has it loaded; `fresh` has a Python of its own start
+it, as a user's shell does.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import select
+import socket
 import struct
 import subprocess
 import sys
 import termios
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
 LIMIT = 30.0  # seconds for any one call
 PROGRAM = [sys.executable, "-m", "engine"]
+SERVER = Path(__file__).with_name("forkserver.py")
 
 
 class Result(NamedTuple):
@@ -31,32 +39,110 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     return {**kept, "LANG": "C.UTF-8", "TERM": "xterm", "ENGINE_HOME": str(home), **more}
 
 
+class ForkServer:
+    """`forkserver` as a process, from `open` to `close`."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def open(self) -> None:
+        self._control, theirs = socket.socketpair()
+        self._control.settimeout(LIMIT)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", SERVER, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env=environment(Path("/nowhere")),
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C at who tests is none of its business
+            )
+
+    def close(self) -> None:
+        assert self._process is not None
+        self._control.close()
+        self._process.wait(LIMIT)
+        self._process = None
+
+    def fork(
+        self,
+        arguments: list[str],
+        environ: Mapping[str, str],
+        cwd: Path | str,
+        fds: list[int],
+        *,
+        terminal: bool,
+    ) -> int:
+        """The pid of a new child of ours that runs the command, with `fds` as 0, 1 and 2."""
+        assert self._process is not None, "the fork server is there for the tests of this folder"
+        asked = {
+            "arguments": arguments,
+            "environ": dict(environ),
+            "cwd": str(cwd),
+            "terminal": terminal,
+        }
+        text = json.dumps(asked).encode()
+        socket.send_fds(self._control, [len(text).to_bytes(4)], fds)
+        self._control.sendall(text)
+        answer = self._control.recv(16, socket.MSG_WAITALL)
+        assert len(answer) == 16, "the fork server is gone"
+        return int(answer)
+
+
+FORKS = ForkServer()
+
+
+class Forked(subprocess.Popen[bytes]):
+    """A `Popen` of PROGRAM whose process is forked by the server; `env` is given.
+
+    A new session has its stdin as its terminal.
+    """
+
+    def _execute_child(self, args: Any, *more: Any) -> None:
+        # The way by which Popen starts a process is its own affair. So it is in 3.11 to 3.13.
+        (_, _, _, _, cwd, env, _, _, _, *ends, _, _, _, _, _, has_session, _) = more
+        in_read, _, _, out_write, _, err_write = ends
+        arguments = list(args[len(PROGRAM) :])
+        fds = [in_read, out_write, err_write]
+        self.pid = FORKS.fork(arguments, env, cwd or os.getcwd(), fds, terminal=has_session)
+        self._child_created = True
+        self._close_pipe_fds(*ends)  # type: ignore[attr-defined]
+
+
 def engine(
-    home: Path, *arguments: str, stdin: bytes | None = None, cwd: Path | None = None, **more: str
+    home: Path,
+    *arguments: str,
+    stdin: bytes | None = None,
+    cwd: Path | None = None,
+    fresh: bool = False,
+    **more: str,
 ) -> Result:
     """Run `engine` with its streams to pipes, to its end."""
-    done = subprocess.run(
+    with (subprocess.Popen if fresh else Forked)(
         [*PROGRAM, *arguments],
-        input=stdin,
-        stdin=subprocess.DEVNULL if stdin is None else None,
-        capture_output=True,
+        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env=environment(home, **more),
         cwd=cwd,
-        timeout=LIMIT,
-    )
-    return Result(done.returncode, done.stdout, done.stderr.decode())
+    ) as process:
+        try:
+            out, err = process.communicate(stdin, timeout=LIMIT)
+        except BaseException:
+            process.kill()
+            raise
+    return Result(process.returncode, out, err.decode())
 
 
-def start(home: Path, *arguments: str, **kwargs: Any) -> subprocess.Popen[bytes]:
+def start(home: Path, *arguments: str, fresh: bool = False) -> subprocess.Popen[bytes]:
     """Start `engine` with stdout and stderr to pipes."""
-    return subprocess.Popen(
+    return (subprocess.Popen if fresh else Forked)(
         [*PROGRAM, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(home),
         bufsize=0,  # what a test reads is all that is gone from the pipe
-        **kwargs,
     )
 
 
@@ -69,12 +155,14 @@ class Terminal:
         *arguments: str,
         columns: int = 80,
         environ: dict[str, str] | None = None,
+        fresh: bool = False,
     ) -> None:
         self.seen = ""
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", _LEADER, *PROGRAM, *arguments],
+        leader = [sys.executable, "-c", _LEADER] if fresh else []
+        self.process = (subprocess.Popen if fresh else Forked)(
+            [*leader, *PROGRAM, *arguments],
             stdin=slave,
             stdout=slave,
             stderr=slave,

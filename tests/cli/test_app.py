@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from pathlib import Path
 
 import click
 import pytest
+from acceptance.running import Engine, Gate, wait_gone
+from cli.fuller_engine import FullerEngine
+from cli.program import LIMIT, start
 
 from engine.cli.app import App, default_caller
 from engine.cli.console import Console
@@ -49,3 +53,37 @@ def test_a_directory_that_is_gone_is_known_by_its_name(
     gone.rmdir()
     assert app({"PWD": str(gone)}).greeting()["cwd"] == str(gone)
     assert app().greeting()["cwd"] is None
+
+
+def test_a_run_starts_an_engine_in_place_of_one_that_vanished(tmp_path: Path) -> None:
+    with (
+        Engine(tmp_path / "home", "--set", "min_free_bytes=0") as real,
+        Gate(tmp_path / "gate") as gate,
+    ):
+        with start(real.home, "run", f"echo up; {gate.wait}; echo on; exit 9") as run:
+            assert run.stdout is not None
+            assert run.stdout.readline() == b"up\n"
+            real.kill()
+            gate.open()
+            out, err = run.communicate(timeout=LIMIT)
+        pid = real.facts()["pid"]
+        os.kill(pid, signal.SIGTERM)
+        wait_gone(pid)
+    assert (run.returncode, out) == (9, b"on\n")
+    lost, back, ended = err.decode().splitlines()
+    assert lost == "engine: connection lost; trying again for up to 60 s"
+    assert back.startswith("engine: connected again after ")
+    assert " failed, exit 9, after " in ended
+
+
+@pytest.mark.parametrize("verb", [["run", "--no-start", "sleep 60"], ["logs", "-f"]])
+def test_who_may_not_start_an_engine_waits_for_one(fake: FullerEngine, verb: list[str]) -> None:
+    facts = (fake.home / "engine.json").read_text()
+    with start(fake.home, *verb, "--reconnect", "2.5") as process:  # at 1.8 s it would be started
+        fake.wait_for(lambda: fake.calls and "timeout_secs" in fake.calls[-1][1])
+        fake.stop()
+        _, err = process.communicate(timeout=LIMIT)
+    assert process.returncode == (125 if verb[0] == "run" else 69)
+    assert err.decode().splitlines()[-1] == "engine: gave up after 2.5 s (--reconnect)"
+    assert (fake.home / "engine.json").read_text() == facts
+    assert not (fake.home / "engine.log").exists()

@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from cli.fuller_engine import FullerEngine
 from cli.program import engine
 from client.fake_engine import FakeEngine
 
@@ -79,6 +80,26 @@ def test_forget_drops_an_ended_task_and_no_other(fake: FakeEngine) -> None:
     assert engine(fake.home, "forget", "t8f3000") == (0, b"", "")
     assert engine(fake.home, "forget", running) == (1, b"", "engine: t8f3001 is running\n")
     assert list(fake.jobs) == ["8f3001"]
+
+
+def test_of_a_forget_whose_answer_is_lost_it_says_what_is_not_known(fake: FullerEngine) -> None:
+    first, second = begin(fake, "true"), begin(fake, "true")
+    engine(fake.home, "wait", first, second)
+    fake.loses = ["forget"]
+    done = engine(fake.home, "forget", first, second)
+    assert (done.code, done.out) == (69, b"")
+    assert done.err.splitlines()[0] == (
+        "engine: connection lost: t8f3000 may have been forgotten; engine show t8f3000 tells"
+    )
+    assert done.err.splitlines()[1].startswith("engine: connected again after ")
+    assert fake.methods().count("forget") == 2  # none was sent again
+    assert fake.jobs == {}
+
+
+def test_a_reset_whose_answer_is_lost_is_sent_again(fake: FullerEngine) -> None:
+    fake.loses = ["reset_session"]
+    assert engine(fake.home, "reset", "bash").code == 0
+    assert fake.methods() == ["reset_session", "reset_session"]
 
 
 @pytest.mark.parametrize("kind", ["bash", "python"])

@@ -37,24 +37,24 @@ def test_pages_are_asked_for_one_after_the_other(tail: Tail) -> None:
     assert tail.take(page(b"ab", 0, 5), has_ended=False) == b"ab"
     assert tail.page_params(20.0)["offset"] == 2
     assert tail.take(page(b"cde", 2, 5), has_ended=False) == b"cde"
-    assert not tail.done  # the task runs: more may come
+    assert not tail.cursor.is_done  # the task runs: more may come
     assert tail.take(page(b"", 5, 5, eof=True), has_ended=False) == b""
-    assert tail.done
+    assert tail.cursor.is_done
 
 
 def test_a_task_that_has_ended_is_read_to_the_size_a_page_names(tail: Tail) -> None:
     tail.take(page(b"ab", 0, 5), has_ended=True)
-    assert not tail.done
+    assert not tail.cursor.is_done
     tail.take(page(b"cde", 2, 5, eof=False), has_ended=True)
-    assert tail.done  # whoever it left behind may write on for ever
+    assert tail.cursor.is_done  # whoever it left behind may write on for ever
 
 
 def test_bytes_that_are_gone_are_counted_and_passed_over(tail: Tail) -> None:
     tail.take(page(b"ab", 0, 99), has_ended=False)
     tail.skip(Refused(-32010, "gone", {"kind": "output_gone", "oldestOffset": 50}))
-    assert (tail.offset, tail.gone) == (50, 48)
+    assert (tail.cursor.offset, tail.cursor.gone) == (50, 48)
     assert tail.take(page(b"xy", 60, 99), has_ended=False) == b"xy"
-    assert (tail.offset, tail.gone) == (62, 58)
+    assert (tail.cursor.offset, tail.cursor.gone) == (62, 58)
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import leaks
 import pytest
-from cli.program import engine, environment
+from cli.program import LIMIT, engine, environment, start
 from client.fake_engine import FakeEngine
 
 NO_TEXT = os.fsdecode(b"\xff")  # as the system hands over a word that is not UTF-8
@@ -18,6 +22,70 @@ VERBS = [
     *("callers", "status", "serve", "stop", "call", "doctor", "install-service"),
     *("completion", "py", "logs", "stdin", "version", "help"),
 ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["version"],
+        ["help", "run"],
+        ["no-such-verb"],
+        ["run", "echo out; echo err >&2; exit 7"],
+        ["exec", "--", "printf", NO_TEXT],
+        ["exec", "--", "pwd"],
+        ["wait", "t1zzzzz"],
+        ["tasks", "--json", "--as", "anna"],
+        ["logs", "-n", "1"],
+        ["call", "list_tasks", "-"],
+    ],
+)
+def test_forked_it_does_what_it_does_when_a_shell_starts_it(
+    fake: FakeEngine, tmp_path: Path, arguments: list[str]
+) -> None:
+    (tmp_path / "here").mkdir()
+    fake.log("info", "a line", "ci")
+    ask = functools.partial(
+        engine, fake.home, *arguments, stdin=b'{"as": "ci"}', cwd=tmp_path / "here"
+    )
+    forked, fresh = ask(ENGINE_CALLER="ci"), ask(ENGINE_CALLER="ci", fresh=True)
+    assert (forked.code, forked.out) == (fresh.code, fresh.out)
+    assert without_times(forked.err) == without_times(fresh.err)
+    assert fake.greetings[:1] == fake.greetings[1:]  # the same directory and environment
+
+
+def without_times(text: str) -> str:
+    return re.sub(r"t8f300\d|after \S+", "", text)
+
+
+def test_what_is_forked_knows_nothing_of_the_one_before(fake: FakeEngine, tmp_path: Path) -> None:
+    assert engine(fake.home, "run", "true", cwd=tmp_path, FRUIT="fig", TZ="Asia/Tokyo").code == 0
+    assert engine(fake.home, "run", "echo $FRUIT").out == b"\n"
+    first, second = fake.greetings
+    assert (first["cwd"], first["env"]["FRUIT"]) == (str(tmp_path), "fig")
+    assert (second["cwd"], second["env"].get("FRUIT")) == (os.getcwd(), None)
+    assert set(first["env"]) - set(second["env"]) == {"FRUIT", "TZ"}
+
+
+def test_what_is_forked_and_stays_is_found_as_our_child(fake: FakeEngine) -> None:
+    before = leaks.children()
+    with start(fake.home, "logs", "-f") as process:
+        fake.wait_for(lambda: fake.calls)
+        assert [child.pid for child in leaks.children() - before] == [process.pid]
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_no_verb_needs_what_another_has_imported(tmp_path: Path) -> None:
+    code = (
+        "import os; from engine.cli.main import VERBS, cli\n"
+        "for name in VERBS:\n"
+        "    if os.fork() == 0: cli.get_command(None, name); os._exit(0)\n"
+        "    assert os.wait()[1] == 0, name\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, env=environment(tmp_path), timeout=LIMIT
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_options_of_all_verbs_stand_before_or_after_the_verb(fake: FakeEngine) -> None:
@@ -164,7 +232,7 @@ def test_a_call_loads_no_more_than_it_needs(fake: FakeEngine) -> None:
 
 def test_the_version_is_told_with_that_of_the_protocol(tmp_path: Path) -> None:
     for arguments in (["version"], ["--version"]):
-        assert engine(tmp_path, *arguments) == (0, b"engine 0.1.0 (protocol 1)\n", "")
+        assert engine(tmp_path, *arguments, fresh=True) == (0, b"engine 0.1.0 (protocol 1)\n", "")
         told = engine(tmp_path, *arguments, "--json").out
         assert json.loads(told) == {"version": "0.1.0", "protocol": 1}
 

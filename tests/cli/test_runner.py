@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shlex
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from acceptance.running import Engine
@@ -154,7 +154,7 @@ def test_a_job_that_is_cancelled_in_the_queue_ends_the_run(fake: FakeEngine) -> 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_cancels_the_job_and_exits_143(fake: FakeEngine, number: int) -> None:
-    with start(fake.home, "run", "echo up; sleep 60") as run:
+    with start(fake.home, "run", "echo up; sleep 60", fresh=True) as run:
         assert run.stdout is not None
         assert run.stdout.readline() == b"up\n"
         run.send_signal(number)
@@ -211,7 +211,7 @@ def test_keep_makes_an_interrupt_leave_the_job_running(fake: FakeEngine) -> None
 
 
 def test_a_reader_that_goes_away_is_exit_141_in_silence(fake: FakeEngine) -> None:
-    with start(fake.home, "run", "yes") as run:
+    with start(fake.home, "run", "yes", fresh=True) as run:
         assert run.stdout is not None
         assert run.stderr is not None
         os.read(run.stdout.fileno(), 1)
@@ -222,7 +222,7 @@ def test_a_reader_that_goes_away_is_exit_141_in_silence(fake: FakeEngine) -> Non
 
 def test_a_lost_connection_is_made_again_and_no_byte_comes_twice(fake: FakeEngine) -> None:
     command = "for i in $(seq 30); do echo $i; sleep 0.1; done; exit 9"
-    with start(fake.home, "run", command) as run:
+    with start(fake.home, "run", "--no-start", command) as run:
         assert run.stdout is not None
         assert run.stdout.readline() == b"1\n"
         fake.stop()
@@ -237,7 +237,7 @@ def test_a_lost_connection_is_made_again_and_no_byte_comes_twice(fake: FakeEngin
 
 
 def test_an_engine_that_stays_away_is_given_up_with_exit_125(fake: FakeEngine) -> None:
-    with start(fake.home, "run", "--reconnect", "0.5", "echo up; sleep 60") as run:
+    with start(fake.home, "run", "--no-start", "--reconnect", "0.5", "echo up; sleep 60") as run:
         assert run.stdout is not None
         assert run.stdout.readline() == b"up\n"
         fake.stop()
@@ -276,7 +276,7 @@ def test_a_terminal_shows_that_a_silent_job_runs_and_wipes_it(fake: FakeEngine) 
 
 
 def test_keys_of_a_terminal_are_signals(fake: FakeEngine) -> None:
-    with Terminal(fake.home, "run", "printf up; sleep 60") as terminal:
+    with Terminal(fake.home, "run", "printf up; sleep 60", fresh=True) as terminal:
         terminal.read_until("up")
         terminal.type(b"\x1c")
         assert terminal.wait() == 0
@@ -298,12 +298,11 @@ def test_an_interrupted_run_keeps_what_it_wrote(fake: FakeEngine) -> None:
     assert engine(fake.home, "output", "t8f3000").out == b"one\ntwo\n"
 
 
-def test_on_the_real_engine_a_session_lives_on_from_run_to_run(tmp_path: Path) -> None:
-    with Engine(tmp_path / "home", "--set", "min_free_bytes=0") as real:
-        home = real.home
-        assert engine(home, "run", "--session", "sleep 0.6; A=7; cd /tmp").code == 0
-        assert engine(home, "run", "--session", "echo $A; pwd") == (0, b"7\n/tmp\n", "")
-        assert engine(home, "run", "echo $A") == (0, b"\n", "")
+def test_on_the_real_engine_a_session_lives_on_from_run_to_run(real: Engine, me: str) -> None:
+    ask = functools.partial(engine, real.home, ENGINE_CALLER=me)
+    assert ask("run", "--session", "sleep 0.6; A=7; cd /tmp").code == 0
+    assert ask("run", "--session", "echo $A; pwd") == (0, b"7\n/tmp\n", "")
+    assert ask("run", "echo $A") == (0, b"\n", "")
 
 
 @pytest.mark.case("C085")
@@ -327,7 +326,7 @@ def test_a_death_by_a_signal_is_128_and_its_number(
 def test_the_real_engine_may_die_in_the_middle_and_come_back(tmp_path: Path) -> None:
     with Engine(tmp_path / "home", "--set", "min_free_bytes=0") as real:
         command = "for i in $(seq 20); do echo $i; sleep 0.1; done; exit 9"
-        with start(real.home, "run", command) as run:
+        with start(real.home, "run", "--no-start", command) as run:
             assert run.stdout is not None
             assert run.stdout.readline() == b"1\n"
             real.kill()
@@ -338,85 +337,87 @@ def test_the_real_engine_may_die_in_the_middle_and_come_back(tmp_path: Path) -> 
         assert words[:2] == ["connection", "connected"]
 
 
-def test_on_the_real_engine_output_is_byte_exact_and_large(tmp_path: Path) -> None:
-    with Engine(tmp_path / "home", "--set", "min_free_bytes=0") as real:
-        for command in (
-            r'printf "\x00\xff\n"',
-            r'printf "a\e[4Cb\n"',  # shown, it is as long as it is written
-            r'printf "a\rb\e[31mc\e[0m\n\t\a\b"; printf "\xf0\x9f\x8f"',
-            "head -c 3000000 /dev/urandom >r; cat r; rm r; sleep 0.4; echo end",
-        ):
-            done = engine(real.home, "run", command, cwd=tmp_path)
-            assert (done.code, done.err) == (0, "")
-            assert done.out == engine(real.home, "output", "@last").out
-        assert len(done.out) == 3_000_004
-        assert engine(real.home, "run", r'printf "\x00\xff\n"').out == b"\x00\xff\n"
+def test_on_the_real_engine_output_is_byte_exact_and_large(
+    real: Engine, me: str, tmp_path: Path
+) -> None:
+    ask = functools.partial(engine, real.home, ENGINE_CALLER=me)
+    for command in (
+        r'printf "\x00\xff\n"',
+        r'printf "a\e[4Cb\n"',  # shown, it is as long as it is written
+        r'printf "a\rb\e[31mc\e[0m\n\t\a\b"; printf "\xf0\x9f\x8f"',
+        "head -c 3000000 /dev/urandom >r; cat r; rm r; sleep 0.4; echo end",
+    ):
+        done = ask("run", command, cwd=tmp_path)
+        assert (done.code, done.err) == (0, "")
+        assert done.out == ask("output", "@last").out
+    assert len(done.out) == 3_000_004
+    assert ask("run", r'printf "\x00\xff\n"').out == b"\x00\xff\n"
 
 
 def test_a_process_that_is_left_behind_and_writes_for_ever_does_not_hold_the_run(
-    tmp_path: Path,
+    real: Engine, me: str
 ) -> None:
-    with Engine(tmp_path / "home", "--set", "min_free_bytes=0") as real:
-        noisy = "(while :; do echo x; done) & sleep 0.6; exit 4"
-        assert engine(real.home, "run", noisy).code == 4
-        done = engine(real.home, "cancel", "@last")
-        assert done.code == 0
-        assert done.err.endswith("; 1 process that it left behind ended\n")
+    ask = functools.partial(engine, real.home, ENGINE_CALLER=me)
+    noisy = "(while :; do echo x; done) & sleep 0.6; exit 4"
+    assert ask("run", noisy).code == 4
+    done = ask("cancel", "@last")
+    assert done.code == 0
+    assert done.err.endswith("; 1 process that it left behind ended\n")
 
 
-def test_py_prints_the_output_and_then_the_value_as_the_interpreter_would(tmp_path: Path) -> None:
-    with Engine(tmp_path / "home", "--set", "min_free_bytes=0") as real:
-        home = real.home
-        code = "import sys\nx = 20\nprint('out')\nx + 1"
-        assert engine(home, "py", code) == (0, b"out\n21\n", "")
-        assert engine(home, "py", "x = x * 2; None") == (0, b"", "")
-        assert engine(home, "py", "-", stdin=b"x\n") == (0, b"40\n", "")
-        assert engine(home, "py", "print(input())", "--stdin", "-", stdin=b"in") == (0, b"in\n", "")
-        slow = "import time; print('a', end='', flush=True); time.sleep(0.6); 'b'"
-        assert engine(home, "py", slow) == (0, b"a'b'\n", "")
-        done = engine(home, "py", "--json", "x")
-        assert (done.code, json.loads(done.out)["value"]) == (0, "40")
-        assert engine(home, "reset", "python").code == 0
-        done = engine(home, "py", "x")
-        assert (done.code, done.out) == (1, b"")
-        lines = done.err.splitlines()
-        assert lines[-2] == "NameError: name 'x' is not defined"
-        assert lines[-1].startswith("engine: t")
-        assert "failed, exit 1, after " in lines[-1]
+def test_py_prints_the_output_and_then_the_value_as_the_interpreter_would(
+    real: Engine, me: str
+) -> None:
+    ask = functools.partial(engine, real.home, ENGINE_CALLER=me)
+    code = "import sys\nx = 20\nprint('out')\nx + 1"
+    assert ask("py", code) == (0, b"out\n21\n", "")
+    assert ask("py", "x = x * 2; None") == (0, b"", "")
+    assert ask("py", "-", stdin=b"x\n") == (0, b"40\n", "")
+    assert ask("py", "print(input())", "--stdin", "-", stdin=b"in") == (0, b"in\n", "")
+    slow = "import time; print('a', end='', flush=True); time.sleep(0.6); 'b'"
+    assert ask("py", slow) == (0, b"a'b'\n", "")
+    done = ask("py", "--json", "x")
+    assert (done.code, json.loads(done.out)["value"]) == (0, "40")
+    assert ask("reset", "python").code == 0
+    done = ask("py", "x")
+    assert (done.code, done.out) == (1, b"")
+    lines = done.err.splitlines()
+    assert lines[-2] == "NameError: name 'x' is not defined"
+    assert lines[-1].startswith("engine: t")
+    assert "failed, exit 1, after " in lines[-1]
 
 
-def test_py_exits_as_the_code_does_and_says_when_the_session_is_gone(tmp_path: Path) -> None:
-    with Engine(tmp_path / "home", "--set", "min_free_bytes=0") as real:
-        assert engine(real.home, "py", "import sys; sys.exit(7)").code == 7
-        done = engine(real.home, "py", "import os; os._exit(8)")
-        assert done.code == 8
-        assert "engine: the Python session is gone; the next call has a new one\n" in done.err
+def test_py_exits_as_the_code_does_and_says_when_the_session_is_gone(real: Engine, me: str) -> None:
+    ask = functools.partial(engine, real.home, ENGINE_CALLER=me)
+    assert ask("py", "import sys; sys.exit(7)").code == 7
+    done = ask("py", "import os; os._exit(8)")
+    assert done.code == 8
+    assert "engine: the Python session was lost, and its names with it\n" in done.err
 
 
 def test_py_runs_where_the_client_is_and_shows_a_terminal_no_control_characters(
-    tmp_path: Path,
+    real: Engine, me: str, tmp_path: Path
 ) -> None:
-    with Engine(tmp_path / "home", "--set", "min_free_bytes=0") as real:
-        here: dict[str, Any] = {"cwd": tmp_path, "PYTHONPATH": str(Path(__file__).parents[2])}
-        done = engine(real.home, "py", "import os; os.getcwd()", **here)
-        assert done.out.decode() == f"{str(tmp_path)!r}\n"
-        code = "class C:\n  def __repr__(self): return '\\x1b[2Jvalue'\nprint('\\x1b]0;t'); C()"
-        with Terminal(real.home, "py", code) as terminal:
-            assert terminal.wait() == 0
-            assert terminal.seen.endswith("value\r\n")
-            assert "\x1b" not in terminal.seen
+    ask = functools.partial(engine, real.home, ENGINE_CALLER=me)
+    done = ask("py", "import os; os.getcwd()", cwd=tmp_path)
+    assert done.out.decode() == f"{str(tmp_path)!r}\n"
+    code = "class C:\n  def __repr__(self): return '\\x1b[2Jvalue'\nprint('\\x1b]0;t'); C()"
+    with Terminal(real.home, "--as", me, "py", code) as terminal:
+        assert terminal.wait() == 0
+        assert terminal.seen.endswith("value\r\n")
+        assert "\x1b" not in terminal.seen
 
 
-def test_py_interrupted_keeps_the_session(tmp_path: Path) -> None:
-    with Engine(tmp_path / "home", "--set", "min_free_bytes=0") as real:
-        code = "kept = 1; import time; print('on', flush=True); time.sleep(600)"
-        with start(real.home, "py", code) as run:
-            assert run.stdout is not None
-            assert run.stdout.readline() == b"on\n"
-            run.send_signal(signal.SIGINT)
-            _, err = run.communicate(timeout=LIMIT)
-        assert (run.returncode, b"KeyboardInterrupt" in err) == (1, True)
-        assert engine(real.home, "py", "kept") == (0, b"1\n", "")
+def test_py_interrupted_keeps_the_session(real: Engine, me: str) -> None:
+    ask = functools.partial(engine, real.home, ENGINE_CALLER=me)
+    code = "kept = 1; import time; print('on', flush=True); time.sleep(600)"
+    with start(real.home, "--as", me, "py", code) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == b"on\n"
+        run.send_signal(signal.SIGINT)
+        _, err = run.communicate(timeout=LIMIT)
+    assert (run.returncode, b"KeyboardInterrupt" in err) == (1, True)
+    assert ask("py", "kept") == (0, b"1\n", "")
 
 
 @pytest.mark.parametrize(
@@ -476,7 +477,7 @@ def test_closed_streams_are_as_nothing(fake: FakeEngine) -> None:
 def test_an_interrupt_while_the_engine_is_down_says_so_and_cancels_when_it_is_back(
     fake: FakeEngine,
 ) -> None:
-    with start(fake.home, "run", "echo up; sleep 60") as run:
+    with start(fake.home, "run", "--no-start", "echo up; sleep 60") as run:
         assert run.stdout is not None
         assert run.stderr is not None
         assert run.stdout.readline() == b"up\n"
@@ -498,7 +499,7 @@ def test_an_interrupt_while_the_engine_is_down_says_so_and_cancels_when_it_is_ba
 def test_a_second_interrupt_while_the_engine_is_down_says_that_the_job_may_run_on(
     fake: FakeEngine,
 ) -> None:
-    with start(fake.home, "run", "echo up; sleep 60") as run:
+    with start(fake.home, "run", "--no-start", "echo up; sleep 60") as run:
         assert run.stdout is not None
         assert run.stderr is not None
         assert run.stdout.readline() == b"up\n"

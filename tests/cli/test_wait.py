@@ -62,7 +62,7 @@ def test_time_that_is_up_is_exit_75_and_names_the_next_call(fake: FakeEngine) ->
 
 def test_an_interrupt_only_stops_waiting(fake: FakeEngine) -> None:
     [task] = begin(fake, "sleep 60")
-    with start(fake.home, "wait", task) as wait:
+    with start(fake.home, "wait", task, fresh=True) as wait:
         fake.wait_for(lambda: "wait" in fake.methods())
         wait.send_signal(signal.SIGINT)
         out, err = wait.communicate(timeout=LIMIT)
@@ -97,7 +97,7 @@ def test_a_task_that_is_not_there_ends_the_wait_at_once(
 
 def test_an_engine_that_comes_back_gives_the_same_result(fake: FakeEngine) -> None:
     [task] = begin(fake, "sleep 1; exit 6")
-    with start(fake.home, "wait", task) as wait:
+    with start(fake.home, "wait", "--no-start", task) as wait:
         fake.wait_for(lambda: "wait" in fake.methods())
         fake.stop()
         fake.start()

@@ -113,7 +113,7 @@ def test_on_a_terminal_the_list_is_drawn_in_place_until_it_is_interrupted(
 ) -> None:
     engine(fake.home, "run", "--as", "ci", "exit 3")
     look = ["tasks", "--watch", "--as", "ci"]
-    with Terminal(fake.home, *look, environ={"NO_COLOR": "1"}) as terminal:
+    with Terminal(fake.home, *look, environ={"NO_COLOR": "1"}, fresh=True) as terminal:
         terminal.read_until("Ctrl-C stops looking")
         engine(fake.home, "run", "--as", "ci", "exit 4")
         terminal.read_until("failed 4")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.client.cursors import LogCursor, OutputCursor
+from engine.client.cursors import LogCursor, OutputCursor, OutputPlace, place_of
 from engine.client.errors import RpcError
-from engine.protocol.results import LogPage, OutputPage
+from engine.protocol.results import OutputPage
 
 
 def page(offset: int, next_offset: int, size: int, *, eof: bool = False) -> OutputPage:
@@ -41,6 +41,14 @@ def test_of_a_task_that_has_ended_it_reads_what_there_is_and_waits_for_no_more()
     assert cursor.is_done
 
 
+def test_a_page_as_it_came_says_as_much_as_a_decoded_one() -> None:
+    page = {"base64": "YWI=", "offset": 3, "nextOffset": 5, "size": 9, "eof": False}
+    assert place_of(page) == OutputPlace(offset=3, next_offset=5, size=9, eof=False)
+    cursor = OutputCursor("t1", offset=3)
+    assert cursor.take(b"ab", place_of(page), has_ended=False) == b"ab"
+    assert (cursor.offset, cursor.gone, cursor.is_done) == (5, 0, False)
+
+
 def test_what_was_dropped_is_counted_and_passed_over() -> None:
     cursor = OutputCursor("t1")
     cursor.skip(RpcError(-32010, "gone", {"oldestOffset": 10}))
@@ -71,14 +79,5 @@ def test_a_log_cursor_goes_on_after_the_page_and_moves_nobody() -> None:
         "limit": 1000,
         "timeout_secs": 55.0,
     }
-    cursor.take(
-        LogPage(
-            lines=[],
-            next_after_seq=9,
-            latest_seq=9,
-            has_more=False,
-            left_out=0,
-            end_reason="timeout",
-        )
-    )
+    cursor.take(9)
     assert cursor.params(0.0)["after_seq"] == 9

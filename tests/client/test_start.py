@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -11,10 +12,15 @@ from pathlib import Path
 
 import pytest
 from acceptance.running import wait_gone
-from cli.program import LIMIT, PROGRAM, engine, start
+from cli import program
+from cli.program import LIMIT, PROGRAM
 
 from engine.client.errors import CannotStart
 from engine.client.start import last_line, start_engine
+
+# What is started by the program itself: so with nothing loaded or open but what that has.
+engine = functools.partial(program.engine, fresh=True)
+start = functools.partial(program.start, fresh=True)
 
 
 @pytest.fixture

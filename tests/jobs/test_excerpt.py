@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.jobs.excerpt import Excerpt, Source, excerpt, excerpt_pair, recent
+from engine.jobs.leftout import Pick
 from engine.jobs.pages import OutputFile
+from engine.jobs.plaintext import render
 
 DEFAULT_LIMIT = 32768  # bytes
 LARGEST_LIMIT = 524288  # bytes
@@ -247,6 +250,22 @@ def test_where_the_newest_bytes_are_dropped_the_beginning_stands_alone(limit: in
 # Lines lifted out of the gap
 
 
+def picking(is_error: Callable[[str], bool]) -> Callable[[], Pick]:
+    def pick(block: bytes) -> list[tuple[int, str]]:
+        lines = render(block.decode()).split("\n")
+        return [(place, line) for place, line in enumerate(lines) if is_error(line)]
+
+    return lambda: pick
+
+
+def test_where_no_text_is_wanted_nothing_is_searched() -> None:
+    def refuse() -> Pick:
+        raise AssertionError("searched")
+
+    shown = excerpt(source(b"error\n" * 1000), 0, new_pick=refuse)
+    assert (shown.text, shown.omitted_bytes, shown.omitted_lines) == ("", 6000, 1000)
+
+
 def test_errors_in_the_gap_are_lifted_out_with_their_line_numbers() -> None:
     lines = [f"line {number}" for number in range(1, 2001)]
     lines[0], lines[999], lines[1499] = "error: seen", "error: one", "\x1b[31merror: two\x1b[0m"
@@ -254,7 +273,7 @@ def test_errors_in_the_gap_are_lifted_out_with_their_line_numbers() -> None:
     shown = excerpt(
         source(data),
         2000,
-        pick=lambda lines: [i for i, line in enumerate(lines) if line.startswith("error")],
+        new_pick=picking(lambda line: line.startswith("error")),
     )
     head, _, _, rest = MARKER.split(shown.text)
     assert head.startswith("error: seen\nline 2\n")
@@ -265,7 +284,9 @@ def test_errors_in_the_gap_are_lifted_out_with_their_line_numbers() -> None:
 
 def test_where_nothing_is_lifted_the_output_has_the_whole_limit() -> None:
     data = b"".join(b"line %d\n" % number for number in range(2000))
-    assert excerpt(source(data), 2000, pick=lambda _lines: []) == excerpt(source(data), 2000)
+    assert excerpt(source(data), 2000, new_pick=lambda: lambda _block: []) == excerpt(
+        source(data), 2000
+    )
 
 
 def test_no_more_is_lifted_than_its_share_of_the_limit() -> None:
@@ -273,12 +294,12 @@ def test_no_more_is_lifted_than_its_share_of_the_limit() -> None:
     shown = excerpt(
         source(data),
         2000,
-        pick=lambda lines: [i for i, line in enumerate(lines) if line == "error"],
+        new_pick=picking(lambda line: line == "error"),
     )
     assert len(shown.text.encode()) <= 2000
     assert len(re.findall("^[0-9]+: error$", shown.text, re.MULTILINE)) == 20
     wide = (b"error" + b"x" * 294 + b"\n") * 1000
-    shown = excerpt(source(wide), 2000, pick=lambda lines: range(len(lines)))
+    shown = excerpt(source(wide), 2000, new_pick=picking(lambda line: line != ""))
     assert len(shown.text.encode()) <= 2000
     assert len(re.findall("^[0-9]+: errorx{294}$", shown.text, re.MULTILINE)) == 1
 

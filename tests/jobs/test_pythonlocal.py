@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from engine.jobs.pythonlocal import (
     SessionBusy,
     SessionOver,
     find_session,
+    forget_lost,
+    is_lost_at,
     open_session,
 )
 from engine.keeper import processes
@@ -288,3 +291,48 @@ async def test_a_directory_that_is_not_there_refuses_the_call(
 ) -> None:
     with pytest.raises(LaunchRefused, match="task directory: No such file or directory"):
         await session.run(TaskDirectory(home.tasks, "nothere"), call("1"))
+
+
+async def test_a_session_that_dies_idle_leaves_a_mark_that_can_be_forgotten(
+    home: Home, session: PythonSession
+) -> None:
+    assert not is_lost_at(home.link)
+    forget_lost(home.link)
+    assert home.link.is_symlink()
+    keeper = session.identity
+    os.kill(session.pid, signal.SIGKILL)
+    assert await wait_dead(keeper, LIMIT)
+    assert is_lost_at(home.link)
+    assert await find_session(home.executors[0], home.link) is None
+    forget_lost(home.link)
+    assert not home.link.is_symlink()
+    assert not is_lost_at(home.link)
+
+
+async def test_only_an_idle_session_is_closed_for_being_idle(
+    home: Home, session: PythonSession
+) -> None:
+    seen = Listener()
+    with trio.fail_after(LIMIT):
+        async with trio.open_nursery() as nursery:
+            job = await session.run(home.directory(), call("import time; time.sleep(600)"))
+            nursery.start_soon(seen.watch, job)
+            await seen.until(lambda: seen.started != [])
+            assert not await session.close(5, only_idle=True, is_lost=True)
+            await job.cancel(5)
+    assert seen.ended[0]["sessionReset"] is False
+    assert await session.close(5, only_idle=True, is_lost=True)
+    assert is_lost_at(home.link)
+
+
+async def test_an_interpreter_is_looked_for_where_the_order_says(
+    home: Home, tmp_path: Path
+) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "python3").symlink_to(sys.executable)
+    nowhere = {**ENV, "PATH": "/nowhere"}
+    order = PythonOrder(env=nowhere, cwd=str(tmp_path), search="bin")
+    session = await open_session(home.executor(), order, home.link)
+    seen = await run(session, home.directory(), call("import os; os.environ['PATH']"))
+    assert (session.executable, seen.ended[0]["value"]) == (f"{folder}/python3", "'/nowhere'")

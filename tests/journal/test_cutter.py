@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.journal.cutter import BEGINNING, LineCutter, Place
@@ -54,6 +54,7 @@ def texts(output: bytes) -> list[str]:
         ("a\u2028b\u2029c".encode(), ["a b c"]),
         ("a\u202eb\u2066c\u200ed\u200fe\u061cf".encode(), ["abcdef"]),
         ("\ufeffa\u200bb\u200cc\u200dd\u2060e".encode(), ["abcde"]),
+        ("a\U000e0041\U000e007fb\u034fc\u00add\ufe0fe\U000e0100f".encode(), ["abcdef"]),
         (b"\xff\xfe\x00a", ["\ufffd\ufffda"]),
         (b"\xed\xa0\x80", ["\ufffd\ufffd\ufffd"]),
         (b"cut \xe2\x82\nnext", ["cut \ufffd", "next"]),
@@ -136,6 +137,7 @@ def test_an_output_that_goes_on_after_its_end_loses_nothing() -> None:
     assert cutter.feed(b"late\n").texts == ["late"]
 
 
+@settings(deadline=None)
 @given(outputs, st.lists(st.integers(0, 60_000), max_size=12))
 @example(b"y" * 16384 + b"\r\n", [4096, 8000])
 @example(b"\x1b]0;" + b"y" * 4090 + b"\rz" * 3000 + b"\n", [4093])
@@ -145,6 +147,7 @@ def test_lines_do_not_depend_on_the_pieces(output: bytes, marks: list[int]) -> N
     assert cut(pieces) == cut([output])
 
 
+@settings(deadline=None)
 @given(outputs, st.lists(st.integers(0, 60_000), min_size=1, max_size=8))
 def test_a_cutter_killed_anywhere_is_followed_by_one_that_repeats_and_loses_nothing(
     output: bytes, marks: list[int]
@@ -160,15 +163,37 @@ def test_a_cutter_killed_anywhere_is_followed_by_one_that_repeats_and_loses_noth
     assert lines + last == cut([output])[0]
 
 
+@settings(deadline=None)
+@given(outputs, outputs)
+def test_what_is_passed_over_leaves_the_cutter_as_if_it_had_been_fed(
+    before: bytes, data: bytes
+) -> None:
+    fed, passed = LineCutter(), LineCutter()
+    fed.feed(before)
+    passed.feed(before)
+    block = passed.whole_lines(data)
+    lines = fed.feed(data).texts
+    if block is None:
+        passed.feed(data)
+    else:
+        assert block.count(b"\n") == len(lines)
+        passed.pass_over(data)
+    assert (passed.place, passed.position) == (fed.place, fed.position)
+    assert passed.feed(b"more\n").texts == fed.feed(b"more\n").texts
+
+
 @given(st.lists(st.text(st.characters(codec="ascii", min_codepoint=32, exclude_characters="\x7f"))))
 def test_plain_text_comes_back_as_it_is(written: list[str]) -> None:
     assert texts("".join(line + "\n" for line in written).encode()) == written
 
 
+@settings(deadline=None)
 @given(outputs | st.binary())
 def test_no_text_holds_what_could_deceive_or_cut_a_line(output: bytes) -> None:
     for text, _ in cut([output])[0]:
         assert len(text) <= 4096
         assert len(text.splitlines()) <= 1
         assert not any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in text)
-        assert not set(text) & set("\u200b\u200d\u200e\u202a\u202e\u2060\u2066\u2069\ufeff")
+        assert not set(text) & set(
+            "\u200b\u200d\u200e\u202a\u202e\u2060\u2066\u2069\ufeff\u00ad\u034f\U000e0041"
+        )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import shutil
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,10 @@ import pytest
 import trio
 
 from engine.jobs.directory import TaskDirectory, make_directory
+from engine.journal import journal as module
 from engine.journal.journal import Journal
 from engine.journal.levels import Level
-from engine.model import Failure, Kind, Status, Survivor, TaskRecord
+from engine.model import Failure, Kind, Status, Survivor, TaskRecord, now_ms
 from engine.store import lines
 from engine.store.index import Committed, Index
 from engine.tasks.waits import Waits
@@ -24,13 +27,16 @@ LEFT = (Survivor(pid=1, command="x"),)
 
 
 @asynccontextmanager
-async def keeping(path: Path) -> AsyncIterator[tuple[Journal, Index]]:
+async def keeping(
+    path: Path, after_commit: Callable[[Index], None] = lambda _index: None
+) -> AsyncIterator[tuple[Journal, Index]]:
     waits, made = Waits(), list[Journal]()
 
     def on_change(done: Committed) -> None:
         # Readers are told of nothing that they cannot read.
         assert index.latest_seq == done.seq
         made[0].on_committed(done)
+        after_commit(index)
 
     with closing(Index(path / "index.db", on_change)) as index, trio.fail_after(LIMIT):
         made.append(Journal(index, waits))
@@ -88,8 +94,47 @@ async def test_what_a_job_says_of_itself_stays_one_line_without_controls(tmp_pat
         journal.ended(record, directory)
         assert await journal.settle(record.id)
         (text,) = texts(index)
-        assert text.startswith(f"task t{record.id} failed (a b [1m xx")
+        assert text.startswith(f"task t{record.id} failed (E: a b [1m xx")
         assert (len(text), text.isprintable()) == (4096, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (Failure(type="KeyError", message="'k'"), " (KeyError: 'k')"),
+        (Failure(type="KeyboardInterrupt", message=""), " (KeyboardInterrupt)"),
+        (Failure(errno=2, message="no such file"), " (no such file)"),
+        (Failure(message=""), ""),
+    ],
+)
+async def test_the_line_about_an_end_names_what_was_raised(
+    tmp_path: Path, error: Failure, said: str
+) -> None:
+    directory = make_directory(tmp_path)
+    record = written(directory, b"", status=Status.FAILED, error=error)
+    async with keeping(tmp_path) as (journal, index):
+        journal.ended(record, directory)
+        assert await journal.settle(record.id)
+        assert texts(index) == [f"task t{record.id} failed{said}"]
+
+
+async def test_that_there_is_nothing_about_a_silent_task_is_known_without_the_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_NOTED", 2)
+    async with keeping(tmp_path) as (journal, _index):
+        silent = written(make_directory(tmp_path), b"", status=Status.SUCCEEDED)
+        assert journal.has_lines(silent)  # older than the engine
+        silent = msgspec.structs.replace(silent, created_at=now_ms() + 1000)
+        assert not journal.has_lines(silent)
+        for status, size in ((Status.FAILED, 0), (Status.SUCCEEDED, 1)):
+            assert journal.has_lines(msgspec.structs.replace(silent, status=status, sizes=(size,)))
+        journal.note(Level.INFO, "noted", task=silent.id)
+        assert journal.has_lines(silent)
+        for other in ("aaaaaa", "bbbbbb"):
+            journal.note(Level.INFO, "noted", task=other)
+        silent = msgspec.structs.replace(silent, created_at=now_ms() - 1)
+        assert journal.has_lines(silent)  # forgotten, and so is that it was
 
 
 async def test_an_engine_that_follows_reads_on_and_says_the_end_once(tmp_path: Path) -> None:
@@ -178,3 +223,58 @@ async def test_levels_of_which_nothing_came_are_known_without_the_database(
         assert journal.is_newer(Level.WARNING, 0)
         assert not journal.is_newer(Level.ERROR, 0)
         assert not journal.is_newer(Level.WARNING, journal.head)
+
+
+class Held:
+    """Work that holds the writer's thread up until `go` is set."""
+
+    id = "held"
+
+    def __init__(self) -> None:
+        self.come, self.go = threading.Event(), threading.Event()
+
+    def begin(self) -> None:
+        pass
+
+    def read(self) -> lines.Piece:
+        self.come.set()
+        assert self.go.wait(LIMIT)
+        return lines.Piece(task="held", lines=[], state=None, is_finished=True, read_bytes=0)
+
+    def committed(self, piece: lines.Piece) -> None:
+        pass
+
+
+async def test_a_task_that_ends_while_its_lines_are_written_has_each_once_after_a_kill(
+    tmp_path: Path,
+) -> None:
+    directory = make_directory(tmp_path)
+    running = written(directory, b"one\ntwo\n", status=Status.RUNNING)
+    ended = msgspec.structs.replace(running, status=Status.FAILED, exit_code=3)
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    held = Held()
+
+    def keep_first(index: Index) -> None:
+        """What a kill behind the first commit leaves."""
+        if not list(killed.iterdir()):
+            for name in ("index.db", "index.db-wal"):
+                shutil.copy(tmp_path / name, killed / name)
+
+    async with keeping(tmp_path, keep_first) as (journal, index):
+        index.put(running)
+        index.work("held", held, is_urgent=True)
+        journal.grew(running, directory)
+        await trio.to_thread.run_sync(held.come.wait, LIMIT)
+        journal.ended(ended, directory)
+        index.put(ended)
+        held.go.set()
+        await index.flush()
+    async with keeping(killed) as (journal, index):
+        for record in index.active():  # as a restart does
+            assert record == running
+            journal.ended(ended, directory)
+            index.put(ended)
+        await index.flush()
+        assert texts(index) == ["one", "two", f"task t{ended.id} failed (exit 3)"]
+        assert index.unread() == {}

@@ -7,8 +7,9 @@ import time
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from journal.scoring import levelled
 
-from engine.journal.levels import Level, LevelFinder
+from engine.journal.levels import Level, LevelFinder, is_plain
 
 
 def level(text: str) -> str:
@@ -209,6 +210,19 @@ def test_a_syntax_error_without_a_header_is_a_traceback_too() -> None:
     )
 
 
+def test_an_exception_of_a_small_name_and_no_text_ends_its_traceback_too() -> None:
+    frame = '  File "a.py", line 1, in <module>'
+    assert levels("Traceback (most recent call last):", frame, "timeout", "after") == "EEEI"
+    assert levels("plain", "timeout") == "II"
+
+
+def test_what_stands_behind_a_traceback_is_of_no_matter_to_it() -> None:
+    # The rest of a message, or the next program's output: nobody can tell.
+    frame = '  File "a.py", line 1, in <module>'
+    header = "Traceback (most recent call last):"
+    assert levels(header, frame, "ValueError: first", "second") == "EEEI"
+
+
 def test_output_between_the_lines_of_a_traceback_ends_it() -> None:
     assert levels("Traceback (most recent call last):", "50 % done", "    indented") == "EII"
     assert levels("Traceback (most recent call last):", "INFO: x", "    indented") == "EII"
@@ -276,3 +290,16 @@ def test_no_line_takes_long_whatever_is_in_it(part: str, start: str) -> None:
     LevelFinder().find_one(text)
     LevelFinder().find_one(text + " Traceback (most recent call last):")
     assert time.process_time() - begun < 0.1  # seconds; a quadratic form needs more
+
+
+def test_a_block_that_is_plain_has_no_line_that_is_not_info() -> None:
+    plain = 0
+    for _path, _labels, _levels, texts in levelled():
+        for text in texts:
+            alone, _ = LevelFinder().find_one(text)
+            if is_plain(text.encode() + b"\n"):
+                plain += 1
+                assert alone is Level.INFO, text
+            else:
+                assert not is_plain(b"y\n" + text.encode() + b"\ny\n"), text
+    assert plain > 1000

@@ -11,7 +11,8 @@ import pytest
 from engine.jobs.directory import TaskDirectory, make_directory
 from engine.journal import pump as module
 from engine.journal.pump import Pump
-from engine.store.lines import NewLine
+from engine.journal.stream import FLOOD_TURN_BYTES, FLOOD_TURN_LINES
+from engine.store.lines import NewLine, Piece
 
 INFO, WARNING, ERROR = 1, 3, 4
 CLOSING = NewLine(1, ERROR, "ci", "x", "engine", "task x failed")
@@ -26,6 +27,11 @@ def pump_of(directory: TaskDirectory, state: bytes | None = None) -> Pump:
     return Pump(directory.id, "ci", ("output",), directory, state=state)
 
 
+def next_piece(pump: Pump) -> Piece:
+    pump.begin()
+    return pump.read()
+
+
 def write(pump: Pump, data: bytes, *, ended: bool = False) -> None:
     with open(pump.directory.path / "output", "ab") as file:
         file.write(data)
@@ -33,16 +39,21 @@ def write(pump: Pump, data: bytes, *, ended: bool = False) -> None:
     pump.is_ended = ended
 
 
-def drain(pump: Pump) -> list[str]:
-    """The texts of all lines, each committed; fails where it never comes to an end."""
-    found: list[str] = []
-    for _ in range(100):
-        piece = pump.read()
+def drain_lines(pump: Pump) -> list[NewLine]:
+    """All lines, each committed; fails where it never comes to an end."""
+    found: list[NewLine] = []
+    for _ in range(1000):
+        piece = next_piece(pump)
         pump.committed(piece)
-        found += [line.text for line in piece.lines]
+        found += piece.lines
         if not pump.is_behind:
             return found
     raise AssertionError(found[-3:])
+
+
+def drain(pump: Pump) -> list[str]:
+    """The texts of all lines."""
+    return [line.text for line in drain_lines(pump)]
 
 
 def test_a_line_comes_when_it_is_whole_and_the_last_one_at_the_end(
@@ -53,7 +64,7 @@ def test_a_line_comes_when_it_is_whole_and_the_last_one_at_the_end(
     write(pump, b"one\ntw")
     assert drain(pump) == ["one"]
     write(pump, b"o\nthree", ended=True)
-    piece = pump.read()
+    piece = next_piece(pump)
     assert [line.text for line in piece.lines] == ["two", "three", "task x failed"]
     assert (piece.state, piece.is_finished) == (None, True)
     pump.committed(piece)
@@ -63,8 +74,8 @@ def test_a_line_comes_when_it_is_whole_and_the_last_one_at_the_end(
 def test_a_piece_that_was_not_committed_is_read_again(directory: TaskDirectory) -> None:
     pump = pump_of(directory)
     write(pump, b"one\nTraceback (most recent call last):\n  File")
-    first = pump.read()
-    again = pump.read()
+    first = next_piece(pump)
+    again = next_piece(pump)
     assert [line.text for line in again.lines] == [line.text for line in first.lines] != []
     assert again.state == first.state
     pump.committed(again)
@@ -79,11 +90,11 @@ def test_a_new_pump_goes_on_from_what_was_committed(directory: TaskDirectory, ki
     for number, part in enumerate(parts):
         write(pump, part, ended=number == 5)
         sizes, ended = pump.sizes, pump.is_ended
-        piece = pump.read()
+        piece = next_piece(pump)
         if number == kill_at:  # before the commit
             pump = pump_of(directory, state)
             pump.sizes, pump.is_ended = sizes, ended
-            piece = pump.read()
+            piece = next_piece(pump)
         pump.committed(piece)
         state = piece.state
         found += [line.text for line in piece.lines]
@@ -96,7 +107,7 @@ def test_the_end_is_said_once_and_what_survivors_write_is_cut_at_its_line_ends(
     pump = pump_of(directory)
     pump.closing, pump.may_grow = [CLOSING], True
     write(pump, b"one\npart", ended=True)
-    piece = pump.read()
+    piece = next_piece(pump)
     pump.committed(piece)
     assert [line.text for line in piece.lines] == ["one", "part", "task x failed"]
     # The engine is killed here.
@@ -107,7 +118,7 @@ def test_the_end_is_said_once_and_what_survivors_write_is_cut_at_its_line_ends(
     write(pump, b"te\nrest", ended=True)
     assert drain(pump) == ["late"]
     pump.may_grow = False
-    piece = pump.read()
+    piece = next_piece(pump)
     assert ([line.text for line in piece.lines], piece.state) == (["rest"], None)
 
 
@@ -119,7 +130,7 @@ def test_far_behind_only_what_is_severe_is_kept_and_the_rest_is_counted_in_one_l
     write(pump, plain * 10_000 + b"ERROR amid\n" + plain * 100, ended=True)
     kept: list[NewLine] = []
     while pump.is_behind:
-        piece = pump.read()
+        piece = next_piece(pump)
         pump.committed(piece)
         kept += piece.lines
     severe = [(line.level, line.source, line.text) for line in kept if line.level >= WARNING]
@@ -131,18 +142,21 @@ def test_far_behind_only_what_is_severe_is_kept_and_the_rest_is_counted_in_one_l
     assert (
         word == f"{left_out:,} lines ({left_out * 1024:,} bytes of output) are not in the journal"
     )
-    assert 0 < left_out * 1024 <= (10_100 << 10) - module.FLOOD_BYTES + module.FLOOD_TURN_BYTES
+    assert 0 < left_out * 1024 <= (10_100 << 10) - module.FLOOD_BYTES + FLOOD_TURN_BYTES
 
 
 def test_what_was_dropped_or_punched_out_is_counted_and_joins_no_lines(
     directory: TaskDirectory,
 ) -> None:
     pump = pump_of(directory)
-    write(pump, b"one\nbefore" + b"\0" * 65526 + b"tail of a line\nafter\n")
-    pump.dropped = (((10, 65536),),)
-    assert drain(pump) == [
-        *("one", "before", "after"),
-        "0 lines (65,526 bytes of output) are not in the journal",
+    write(pump, b"one\nERROR bef" + b"\0" * 65523 + b"tail of a line\nafter\n")
+    pump.dropped = (((13, 65536),),)
+    found = drain_lines(pump)
+    assert [(line.text, line.level, line.cut) for line in found] == [
+        ("one", INFO, False),
+        ("ERROR bef", ERROR, True),
+        ("after", INFO, False),
+        ("65,523 bytes of output are not kept and not in the journal", WARNING, False),
     ]
 
 
@@ -156,7 +170,49 @@ def test_a_hole_that_nobody_has_told_of_yet_is_found_in_the_file(
     write(pump, b"half\nafter\n")
     assert drain(pump) == [
         *("x" * 4095, "after"),
-        "0 lines (61,440 bytes of output) are not in the journal",
+        "61,440 bytes of output are not kept and not in the journal",
+    ]
+
+
+def test_far_behind_in_short_lines_those_that_are_not_severe_are_counted(
+    directory: TaskDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FLOOD_LINES", 100_000)
+    pump = pump_of(directory)
+    pump.closing = [CLOSING]
+    count = 1_500_000  # 3 MB
+    write(pump, b"y\n" * count + b"ERROR amid\n" + b"y\n" * count + b"last", ended=True)
+    reads = 0
+    found: list[NewLine] = []
+    while pump.is_behind:
+        piece = next_piece(pump)
+        pump.committed(piece)
+        found, reads = found + piece.lines, reads + 1
+    assert reads < 100  # with a look at each line: more than 250
+    severe = [line for line in found if line.level >= WARNING]
+    stored = sum(line.text == "y" for line in found)
+    assert 2000 <= stored <= 100_000 + FLOOD_TURN_LINES
+    assert [line.text for line in severe] == [
+        "ERROR amid",
+        f"{2 * count - stored:,} lines ({2 * (2 * count - stored):,} bytes of output)"
+        " are not in the journal",
+        "task x failed",
+    ]
+    assert found[-3].text == "last"
+    assert {line.time for line in severe[1:]} == {found[-3].time}  # the end is not before them
+
+
+def test_one_line_that_is_rewritten_without_end_is_no_lines_left_out(
+    directory: TaskDirectory,
+) -> None:
+    pump = pump_of(directory)
+    bar = b"".join(b"\rprogress %7d" % done for done in range(700_000))
+    assert len(bar) > module.FLOOD_BYTES
+    write(pump, bar + b"\n", ended=True)
+    (line,) = drain_lines(pump)
+    assert (line.text, line.cut) in [
+        ("progress  699999", False),
+        ("1 line (11,200,001 bytes of output) is not in the journal", False),
     ]
 
 
@@ -177,7 +233,7 @@ def test_an_output_that_is_not_there_is_counted_and_the_end_comes(
     lost = 4 if what == "shortened" else 8
     assert drain(pump) == [
         *(["one"] if what == "shortened" else []),
-        f"0 lines ({lost} bytes of output) are not in the journal",
+        f"{lost} bytes of output are not kept and not in the journal",
         "task x failed",
     ]
 
@@ -193,8 +249,23 @@ def test_without_a_descriptor_nothing_is_passed_over(
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "OutputFile", refuse)
-        piece = pump.read()
+        piece = next_piece(pump)
         assert (piece.lines, piece.is_finished, pump.is_starved) == ([], False, True)
         pump.committed(piece)
         assert pump.is_behind
     assert drain(pump) == ["one"]
+
+
+def test_what_is_told_while_a_piece_is_written_is_for_the_next(directory: TaskDirectory) -> None:
+    pump = pump_of(directory)
+    write(pump, b"one\n")
+    pump.closing = [CLOSING]
+    pump.begin()  # the transaction has no word yet of the end
+    pump.is_ended = True
+    first = pump.read()
+    pump.committed(first)
+    assert ([line.text for line in first.lines], first.is_finished) == (["one"], False)
+    assert first.state is not None
+    assert pump.is_behind
+    last = next_piece(pump)
+    assert ([line.text for line in last.lines], last.state) == (["task x failed"], None)

@@ -119,10 +119,12 @@ class Session:
         directory, link = self.send(code, **changes)
         return Answer(directory, link, link.expect("ended")["record"])
 
-    def close(self, grace: float = 5.0) -> None:
+    def close(self, grace: float = 5.0, **more: bool) -> str:
+        """Have it closed; the last word about that."""
         link = self.connect()
-        link.send({"op": "close", "grace": grace})
-        link.expect("closed")
+        link.send({"op": "close", "grace": grace, **more})
+        word: str = link.expect("closed", "busy")["ev"]
+        return word
 
 
 def memory_file(data: bytes) -> int:
@@ -136,3 +138,18 @@ def wait_for_output(directory: Path, link: KeeperClient, size: int) -> None:
     """Return once the call has written `size` bytes."""
     while sum(link.expect("grew")["sizes"]) < size:
         pass
+
+
+class Bell:
+    """Something that code can wait for: a FIFO, which the test holds open."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self._fd = os.open(path, os.O_RDWR)
+        self.wait = f"open({str(path)!r}).readline()"
+
+    def ring(self) -> None:
+        os.write(self._fd, b"\n")
+
+    def close(self) -> None:
+        os.close(self._fd)

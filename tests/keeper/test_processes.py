@@ -153,6 +153,36 @@ def test_a_process_is_named_before_its_children_are_looked_at() -> None:
         os.kill(sleep, 9)
 
 
+THREADS_WITH_CHILDREN = """
+import subprocess, sys, threading
+def work():
+    child = subprocess.Popen(["sleep", "600"])
+    children.append(child)
+    print(child.pid, flush=True)
+children = []
+for line in sys.stdin:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    sys.stdin.readline()
+    children.pop().kill()
+"""
+
+
+def test_a_child_is_found_while_the_thread_that_began_it_ends() -> None:
+    with child(sys.executable, "-c", THREADS_WITH_CHILDREN) as process:
+        assert process.stdin is not None
+        for _ in range(300):
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            pid = int(first_line(process))
+            assert pid in processes.descendants(process.pid)
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+        process.stdin.close()
+        assert process.wait(10) == 0
+
+
 def test_nobody_is_below_a_process_that_is_gone() -> None:
     with child("true") as process:
         process.wait(10)

@@ -9,10 +9,11 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from keeper.harness import LIMIT, Nursery, is_running, nursery, read_exit
-from keeper.python_session import PATH, Answer, Session, wait_for_output
+from keeper.python_session import PATH, Answer, Bell, Session, wait_for_output
 
 STUBBORN = (
     "import time\nprint('on', flush=True)\nwhile True:\n"
@@ -147,12 +148,27 @@ def test_an_interpreter_that_does_not_leave_is_killed_after_the_grace(mother: Nu
     assert 0.3 <= time.monotonic() - begun < 5
 
 
-def test_closing_a_session_cancels_the_call_that_runs(session: Session) -> None:
+def test_closing_a_session_cancels_the_call_that_runs_and_that_is_told_of_the_end(
+    session: Session,
+) -> None:
     directory, link = session.begin("import time\ntime.sleep(600)")
     session.close()
     record = link.expect("ended")["record"]
     assert (record["cause"], record["exitCode"]) == ("cancelled", 1)
+    assert record["sessionReset"] is True
     assert read_exit(directory) == record
+    assert not session.link_path.is_symlink()
+
+
+def test_a_session_in_use_is_not_closed_for_being_idle(session: Session) -> None:
+    directory, link = session.begin("import time\ntime.sleep(600)")
+    assert session.close(onlyIdle=True) == "busy"
+    link.send({"op": "cancel", "dir": str(directory), "grace": 5})
+    assert link.expect("ended")["record"]["sessionReset"] is False
+    assert session.run("1")["value"] == "1"
+    assert session.close(onlyIdle=True, isLost=True) == "closed"
+    assert os.readlink(session.link_path) == "lost"
+    session.link_path.unlink()
 
 
 def test_a_session_for_one_call_ends_with_it(mother: Nursery) -> None:
@@ -160,8 +176,136 @@ def test_a_session_for_one_call_ends_with_it(mother: Nursery) -> None:
     session.link_path = Path("unused")
     answer = session.run("40 + 2", link=session.control)
     assert answer["value"] == "42"
+    assert not is_running(session.opened["pid"])
     session.control.expect("gone")
-    wait_dead(session.opened["pid"])
+
+
+def once(mother: Nursery, **changes: Any) -> Session:
+    """A session for one call, which is to be sent on `session.control`."""
+    return Session(mother, link=None, once=True, **changes)
+
+
+@pytest.mark.parametrize(
+    ("code", "output"),
+    [
+        ("import atexit; atexit.register(lambda: print('bye')); print('main')", "main\nbye\n"),
+        ("import atexit; atexit.register(lambda: print('by', end='')); print('m', end='')", "mby"),
+        ("class C:\n  def __del__(self): print('gone')\nc = C()", "gone\n"),
+        (
+            "import sys; below = sys.stdout.detach(); sys.stdout = None; n = below.write(b'said')",
+            "said",
+        ),
+        (
+            "import threading, time\ndef work():\n  time.sleep(0.3)\n  print('done')\n"
+            "threading.Thread(target=work).start()\nprint('main')",
+            "main\ndone\n",
+        ),
+    ],
+)
+def test_a_call_with_an_interpreter_of_its_own_ends_when_that_does(
+    mother: Nursery, code: str, output: str
+) -> None:
+    session = once(mother)
+    answer = session.run(code + "\n'value'", link=session.control)
+    assert answer.output == output
+    assert (answer["cause"], answer["exitCode"], answer["value"]) == ("exit", 0, "'value'")
+    assert (answer["sessionReset"], answer["survivors"]) == (False, [])
+    session.control.expect("gone")
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "error"),
+    [
+        ("1 / 0", 1, {"type": "ZeroDivisionError", "message": "division by zero"}),
+        ("import sys; sys.exit(3)", 3, None),
+        ("import os; os._exit(4)", 4, None),
+        ("import atexit, os; atexit.register(os._exit, 5)", 5, None),
+    ],
+)
+def test_the_status_of_an_interpreter_of_one_call_is_the_calls(
+    mother: Nursery, code: str, exit_code: int, error: dict[str, str] | None
+) -> None:
+    session = once(mother)
+    answer = session.run(code, link=session.control)
+    assert (answer["cause"], answer["exitCode"], answer["error"]) == ("exit", exit_code, error)
+    session.control.expect("gone")
+
+
+LINGERING = (
+    "import atexit, threading\natexit.register(print, 'bye')\n"
+    "never = threading.Event()\nthreading.Thread(target=never.wait, daemon={}).start()\n"
+    "print('on', flush=True)"
+)
+
+
+@pytest.mark.parametrize("cause", ["cancelled", "deadline"])
+def test_an_interpreter_that_waits_for_its_threads_is_interrupted_and_then_killed(
+    mother: Nursery, cause: str
+) -> None:
+    session = once(mother)
+    deadline = 0.5 if cause == "deadline" else None
+    code = LINGERING.format(False) + "\nimport signal; n = signal.signal(2, lambda *_: print('2'))"
+    directory, link = session.begin(code, link=session.control, deadline=deadline)
+    wait_for_output(directory, link, 3)
+    if cause == "cancelled":
+        link.send({"op": "cancel", "dir": str(directory), "grace": 0.3})
+    record = link.expect("ended")["record"]
+    assert (record["cause"], record["signal"], record["survivors"]) == (cause, 9, [])
+    link.expect("gone")
+
+
+def test_an_interrupt_ends_an_interpreter_that_waits_for_its_threads(mother: Nursery) -> None:
+    session = once(mother)
+    # The pause: CPython may miss an interrupt that comes just when its main thread begins to wait.
+    code = (
+        "import atexit, threading, time\natexit.register(print, 'bye')\n"
+        "def work():\n    threading.main_thread().join()\n    time.sleep(0.2)\n    print('on')\n"
+        "    threading.Event().wait()\nthreading.Thread(target=work).start()"
+    )
+    directory, link = session.begin(code, link=session.control)
+    wait_for_output(directory, link, 3)
+    link.send({"op": "cancel", "dir": str(directory), "grace": 9})
+    record = link.expect("ended")["record"]
+    assert (record["cause"], record["signal"]) == ("cancelled", None)
+    assert (directory / "output").read_text().endswith("bye\n")
+    link.expect("gone")
+
+
+def test_threads_that_do_not_keep_an_interpreter_do_not_keep_its_call(mother: Nursery) -> None:
+    session = once(mother)
+    answer = session.run(LINGERING.format(True), link=session.control)
+    assert (answer.output, answer["exitCode"]) == ("on\nbye\n", 0)
+    session.control.expect("gone")
+
+
+def test_threads_that_print_without_end_do_not_keep_an_interpreter_from_its_own(
+    mother: Nursery,
+) -> None:
+    session = once(mother)
+    code = (
+        "import threading\nprinting = threading.Event()\n"
+        "def work():\n    while True:\n        print('x')\n        printing.set()\n"
+        "for _ in range(3): threading.Thread(target=work, daemon=True).start()\n"
+        "n = printing.wait()\n"
+        "class C:\n    def __del__(self): print('gone')\nc = C()"
+    )
+    answer = session.run(code, link=session.control, deadline=5)
+    assert (answer["cause"], answer["exitCode"]) == ("exit", 0)
+    assert answer.output.count("gone\n") == 1
+    session.control.expect("gone")
+
+
+def test_a_fork_of_a_call_with_an_interpreter_of_its_own_ends_as_a_script_does(
+    mother: Nursery,
+) -> None:
+    session = once(mother)
+    code = (
+        "import atexit, os\natexit.register(print, 'bye')\npid = os.fork()\n"
+        "if pid: n = os.waitpid(pid, 0)\nprint('child' if pid == 0 else 'parent')"
+    )
+    answer = session.run(code, link=session.control)
+    assert answer.output == "child\nbye\nparent\nbye\n"
+    session.control.expect("gone")
 
 
 def test_a_session_for_one_call_that_nobody_asks_for_ends(mother: Nursery) -> None:
@@ -362,11 +506,32 @@ def test_a_call_that_its_interpreter_does_not_survive_resets_the_session(
     assert not session.link_path.is_symlink()
 
 
-def test_an_interpreter_that_dies_between_calls_closes_the_session(session: Session) -> None:
+def test_a_call_that_comes_when_the_interpreter_has_just_died_is_not_taken(
+    mother: Nursery,
+) -> None:
+    session = Session(mother)
+    first, _pid = left_behind(session, "sleep", "600")
+    keeper = keeper_of(session)
+    os.kill(keeper, signal.SIGSTOP)
+    os.kill(session.opened["pid"], signal.SIGKILL)
+    wait_dead(session.opened["pid"])
+    directory, link = session.send("1")
+    os.kill(keeper, signal.SIGCONT)
+    assert link.next() == {"ev": "closed"}
+    assert list(directory.iterdir()) == []
+    assert session.control.expect("closed") == {"ev": "closed"}
+    first.link.send({"op": "cancel", "dir": str(first.directory), "grace": 5})
+    first.link.expect("gone")
+
+
+def test_an_interpreter_that_dies_between_calls_closes_the_session_and_leaves_a_mark(
+    mother: Nursery,
+) -> None:
+    session = Session(mother)
     session.run("1")
     os.kill(session.opened["pid"], signal.SIGKILL)
     assert session.control.expect("closed") == {"ev": "closed"}
-    assert not session.link_path.is_symlink()
+    assert os.readlink(session.link_path) == "lost"
 
 
 def test_a_result_that_code_forges_for_another_call_is_not_believed(session: Session) -> None:
@@ -458,6 +623,55 @@ def test_a_call_to_a_session_that_is_over_is_told_so(session: Session) -> None:
     assert link.expect("closed") == {"ev": "closed"}
     assert list(directory.iterdir()) == []
     first.link.send({"op": "cancel", "dir": str(first.directory), "grace": 5})
+    first.link.expect("gone")
+
+
+@pytest.fixture
+def bell(tmp_path: Path) -> Iterator[Bell]:
+    bell = Bell(tmp_path / "bell")
+    yield bell
+    bell.close()
+
+
+def test_calls_whose_threads_have_ended_are_forgotten_without_another_call(
+    session: Session, bell: Bell
+) -> None:
+    begin = "threading.Thread(target={}, daemon=True).start()"
+    first = session.run(
+        "import threading\nend = threading.Event()\n"
+        f"def work():\n    {bell.wait}\n    end.set()\n" + begin.format("work")
+    )
+    links = [first.link] + [session.run(begin.format("end.wait")).link for _ in range(63)]
+    refused = session.send("1")[1].expect("refused")
+    assert refused["message"] == (
+        "64 calls of this session have left threads or processes that live:"
+        " cancel ends the processes, reset_session the threads too"
+    )
+    bell.ring()
+    for link in links:
+        link.expect("gone")
+    assert session.run("1")["value"] == "1"
+
+
+def test_cancel_of_an_ended_call_with_threads_alone_signals_nobody_and_kills_nobody_later(
+    session: Session, bell: Bell
+) -> None:
+    first = session.run(
+        "import subprocess, threading\n"
+        f"def work():\n    {bell.wait}\n"
+        "    print(subprocess.Popen(['sleep', '600']).pid)\n"
+        "threading.Thread(target=work).start()"
+    )
+    first.link.send({"op": "cancel", "dir": str(first.directory), "grace": 0})
+    assert first.link.expect("signalled")["pids"] == []
+    bell.ring()
+    wait_for_output(first.directory, first.link, 2)
+    pid = int(first.output)
+    fd = os.pidfd_open(pid)
+    assert not select.select([fd], [], [], 0.6)[0]
+    os.close(fd)
+    first.link.send({"op": "cancel", "dir": str(first.directory), "grace": 5})
+    assert first.link.expect("signalled")["pids"] == [pid]
     first.link.expect("gone")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from keeper.harness import Nursery, nursery
-from keeper.python_session import PATH, Session
+from keeper.python_session import PATH, Bell, Session
 
 
 def found_pythons() -> list[str]:
@@ -158,8 +158,25 @@ def test_a_working_directory_that_is_gone_gives_way_to_its_parent(
     gone.mkdir(parents=True)
     session.run(f"import os\nos.chdir({str(gone)!r})")
     gone.rmdir()
-    answer = session.run("os.getcwd()")
+    _directory, link = session.send("os.getcwd()")
+    assert link.expect("started")["cwdMissing"] == str(gone)
+    answer = link.expect("ended")["record"]
     assert (answer["value"], answer["cwd"]) == (repr(str(tmp_path / "a")), str(tmp_path / "a"))
+    _directory, link = session.send("os.chdir('/')")
+    assert link.expect("started")["cwdMissing"] is None
+    link.expect("ended")
+
+
+def test_a_call_with_a_directory_of_its_own_does_not_miss_the_sessions(
+    session: Session, tmp_path: Path
+) -> None:
+    gone = tmp_path / "a"
+    gone.mkdir()
+    session.run(f"import os\nos.chdir({str(gone)!r})")
+    gone.rmdir()
+    _directory, link = session.send("os.chdir('/')", cwd="/")
+    assert link.expect("started")["cwdMissing"] is None
+    link.expect("ended")
     session.run("os.chdir('/')")
 
 
@@ -286,6 +303,47 @@ def test_streams_that_code_has_broken_are_whole_for_the_next_call(
     assert session.run("1 / 0").output.endswith("ZeroDivisionError: division by zero\n")
 
 
+def test_what_is_written_below_a_stream_that_was_taken_apart_is_kept(session: Session) -> None:
+    answer = session.run("import sys\nbelow = sys.stdout.detach()\nn = below.write(b'said')")
+    assert answer.output == "said"
+    assert session.run("n = below.write(b'again')").output == "again"
+
+
+def test_a_traceback_is_shown_where_code_has_taken_standard_error_apart(session: Session) -> None:
+    answer = session.run("import sys\nn = sys.stderr.detach()\n1 / 0")
+    assert answer.output.endswith("ZeroDivisionError: division by zero\n")
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("builtins", "open"),
+        ("os", "getcwd"),
+        ("os", "chdir"),
+        ("os", "dup2"),
+        ("os", "write"),
+        ("os", "open"),
+        ("json", "dumps"),
+        ("json", "loads"),
+        ("signal", "signal"),
+        ("threading", "get_ident"),
+    ],
+)
+def test_what_code_puts_in_place_of_a_function_is_not_in_our_way(
+    session: Session, module: str, name: str
+) -> None:
+    harm = f"import {module}\nkept, {module}.{name} = {module}.{name}, lambda *a, **k: 1 / 0"
+    pid = session.opened["pid"]
+    assert (session.run(harm)["cause"], session.run("1")["value"]) == ("exit", "1")
+    answer = session.run(f"{module}.{name} = kept\nimport os\nprint('well'); os.getpid()")
+    assert (answer.output, answer["value"]) == ("well\n", str(pid))
+
+
+def test_code_that_clears_its_names_has_the_builtins_of_all(session: Session) -> None:
+    session.run("globals().clear()")
+    assert session.run("import builtins\n__builtins__ is builtins")["value"] == "True"
+
+
 def test_a_redirection_that_code_leaves_in_place_lives_on(session: Session) -> None:
     session.run("import io, sys\nsys.stdout = io.StringIO()")
     assert session.run("print('kept')").output == ""
@@ -311,16 +369,128 @@ def test_no_byte_is_lost_of_a_flood_of_lines(session: Session) -> None:
 # -- threads and forks -----------------------------------------------------------------------------
 
 
-def test_a_thread_left_behind_writes_to_the_output_of_its_own_call(session: Session) -> None:
+@pytest.fixture
+def bells(tmp_path: Path) -> Iterator[tuple[Bell, Bell]]:
+    made = Bell(tmp_path / "first"), Bell(tmp_path / "second")
+    yield made
+    for bell in made:
+        bell.close()
+
+
+def test_what_threads_print_while_a_call_runs_is_that_calls(session: Session) -> None:
     first = session.run(
-        "import threading\nword, said = threading.Event(), threading.Event()\n"
-        "def talk():\n    word.wait()\n    print('late')\n    said.set()\n"
-        "thread = threading.Thread(target=talk)\nthread.start()\nprint('early')"
+        "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)\n"
+        "n = list(pool.map(print, ['warm-up']))"
     )
-    second = session.run("word.set()\nsaid.wait()\nthread.join()\nprint('mine')")
-    assert second.output == "mine\n"
-    assert first.link.expect("gone")["sizes"] == [11]
-    assert first.output == "early\nlate\n"
+    second = session.run("n = list(pool.map(print, ['of call 2']))")
+    third = session.run("print('main')\nn = list(pool.map(print, ['of call 3']))")
+    last = session.run("pool.shutdown()")
+    outputs = [answer.output for answer in (first, second, third, last)]
+    assert outputs == ["warm-up\n", "of call 2\n", "main\nof call 3\n", ""]
+    assert first.link.expect("gone")["sizes"] == [8]
+
+
+def test_a_loop_in_a_thread_of_an_earlier_call_prints_for_whoever_waits_for_it(
+    session: Session,
+) -> None:
+    first = session.run(
+        "import asyncio, threading\nloop = asyncio.new_event_loop()\n"
+        "thread = threading.Thread(target=loop.run_forever, daemon=True)\nthread.start()\n"
+        "async def say(word): print(word)\n"
+        "def run(co): return asyncio.run_coroutine_threadsafe(co, loop).result()\n"
+        "run(say('call 1'))"
+    )
+    second = session.run("run(say('call 2'))")
+    session.run("n = loop.call_soon_threadsafe(loop.stop); thread.join(); loop.close()")
+    assert (first.output, second.output) == ("call 1\n", "call 2\n")
+
+
+def test_a_program_that_a_thread_starts_while_a_call_runs_writes_for_that_call(
+    session: Session,
+) -> None:
+    first = session.run(
+        "import subprocess, threading\ngo = threading.Event()\n"
+        "def work():\n    go.wait()\n    subprocess.run(['echo', 'program'])\n"
+        "thread = threading.Thread(target=work)\nthread.start()"
+    )
+    second = session.run("go.set()\nthread.join()")
+    assert second.output == "program\n"
+    assert first.link.expect("gone")["sizes"] == [0]
+
+
+def test_between_calls_a_thread_prints_for_the_call_that_began_it(
+    session: Session, bells: tuple[Bell, Bell]
+) -> None:
+    code = (
+        "import os, subprocess, threading\n"
+        "def talk(bell, word):\n    bell()\n    print(word)\n    os.write(1, b'past ' + "
+        "word.encode() + b'\\n')\n    subprocess.run(['echo', 'child', word])\n"
+        "threading.Thread(target=talk, args=(lambda: {}, {!r})).start()"
+    )
+    first = session.run(code.format(bells[0].wait, "one"))
+    second = session.run(code.format(bells[1].wait, "two"))
+    bells[0].ring()
+    assert first.link.expect("gone")["sizes"] == [4]
+    bells[1].ring()
+    second.link.expect("gone")
+    assert first.output == "one\n"
+    assert second.output == "past one\nchild one\ntwo\npast two\nchild two\n"
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "threading.Thread(target=talk, args=(n + 1,)).start()",
+        "threading.Timer(0, talk, (n + 1,)).start()",
+        "_thread.start_new_thread(talk, (n + 1,))",
+    ],
+)
+def test_a_thread_begun_by_a_thread_prints_for_the_same_call(
+    session: Session, bells: tuple[Bell, Bell], begin: str
+) -> None:
+    first = session.run(
+        "import _thread, threading\n"
+        f"def talk(n):\n    if n == 1: {bells[0].wait}\n    print('tick', n)\n"
+        f"    if n < 4: {begin}\n"
+        f"talk(0)"
+    )
+    second = session.run("print('second')")
+    bells[0].ring()
+    first.link.expect("gone")
+    assert first.output == "".join(f"tick {n}\n" for n in range(5))
+    assert second.output == "second\n"
+
+
+def test_a_line_that_a_thread_has_not_ended_is_written_with_the_end_of_call_or_thread(
+    session: Session, bells: tuple[Bell, Bell]
+) -> None:
+    first = session.run(
+        "import threading\nsaid, go = threading.Event(), threading.Event()\n"
+        "def talk():\n    print('a', end='')\n    said.set()\n"
+        f"    {bells[0].wait}\n    print('b', end='')\n"
+        "threading.Thread(target=talk).start()\nn = said.wait()"
+    )
+    assert first.output == "a"
+    bells[0].ring()
+    first.link.expect("gone")
+    assert first.output == "ab"
+
+
+def test_lines_of_threads_side_by_side_are_whole(session: Session) -> None:
+    answer = session.run(
+        "import threading\n"
+        "def talk(word):\n    for n in range(500): print(word, n, word)\n"
+        "threads = [threading.Thread(target=talk, args=(word,)) for word in 'abc']\n"
+        "for thread in threads: thread.start()\nfor thread in threads: thread.join()"
+    )
+    wanted = [f"{word} {n} {word}" for word in "abc" for n in range(500)]
+    assert sorted(answer.output.splitlines()) == sorted(wanted)
+
+
+def test_a_thread_that_cannot_be_started_is_no_thread_of_the_call(session: Session) -> None:
+    answer = session.run("import _thread\n_thread.start_new_thread(print, 5)")
+    assert answer["error"]["type"] == "TypeError"
+    assert answer.link.expect("gone")["ev"] == "gone"
 
 
 def test_a_fork_that_runs_on_to_the_end_of_the_code_is_no_second_session(session: Session) -> None:

@@ -119,6 +119,27 @@ def test_a_token_file_in_a_folder_that_is_not_there_is_an_error_that_names_it(
         load_or_make_tokens(tmp_path, tmp_path / "nowhere" / "token")
 
 
+def test_what_an_engine_left_that_was_killed_while_it_wrote_is_gone_after_the_next_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", _be_killed)
+        with pytest.raises(_Killed):
+            write_private(tmp_path / "f", b"lost")
+    assert len(list(tmp_path.iterdir())) == 1
+    write_private(tmp_path / "f", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+    assert (tmp_path / "f").read_bytes() == b"new"
+
+
+class _Killed(BaseException):
+    """Nothing runs after it, as after a kill: no handler of ours is for it."""
+
+
+def _be_killed(_from: Path, _to: Path) -> None:
+    raise _Killed
+
+
 def test_a_file_is_replaced_whole_and_no_other_file_stays(tmp_path: Path) -> None:
     write_private(tmp_path / "f", b"old")
     write_private(tmp_path / "f", b"new")

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from engine.store import told
 from engine.store.ledger import Key, Ledger, Tomb
+from engine.store.told import Position, Told
 from engine.store.writer import StoreUnavailable
 
 LIMIT = 15.0  # seconds for any wait here
@@ -74,3 +76,76 @@ async def test_a_new_one_asks_for_the_keys_of_all_tasks_until_it_has_them(tmp_pa
         assert ledger.is_complete
     async with serving(path) as ledger:
         assert ledger.is_complete
+
+
+def position(seq: int, caller: str = "ci") -> Position:
+    return Position(caller=caller, marks=[seq] * 8, read_to=seq)
+
+
+def told_of(task: str, offset: int) -> Told:
+    return Told(task=task, caller="ci", output=(offset,), lines=[0] * 8)
+
+
+def test_what_was_told_is_known_to_the_next_one_without_any_commit(tmp_path: Path) -> None:
+    path = tmp_path / "record.db"
+    with closing(Ledger(path)) as ledger:  # which never gets to write, as if killed
+        ledger.note(position(5))
+        ledger.note(position(7))
+        ledger.tell(told_of("aaaaaa", 3))
+        ledger.tell(told_of("bbbbbb", 4))
+    with closing(Ledger(path)) as ledger:
+        assert ledger.find_position("ci") == position(7)
+        assert ledger.find_position("other") is None
+        assert ledger.told("aaaaaa", "ci") == told_of("aaaaaa", 3)
+        assert ledger.told("aaaaaa", "other") is None
+        ledger.keep_told({"bbbbbb"})
+        assert ledger.told("aaaaaa", "ci") is None
+        ledger.drop_told("bbbbbb")
+        assert ledger.told("bbbbbb", "ci") is None
+
+
+async def test_a_position_that_only_the_database_has_newer_does_not_move_back(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "record.db"
+    async with serving(path) as ledger:
+        ledger.note(position(5))
+        await ledger.settle()
+        before = path.with_suffix(".told").read_bytes()
+        ledger.note(position(7))
+        await ledger.settle()
+    path.with_suffix(".told").write_bytes(before)
+    with closing(Ledger(path)) as ledger:
+        assert ledger.find_position("ci") == position(7)
+
+
+@pytest.mark.parametrize("is_writing", [True, False])
+async def test_the_file_of_what_was_told_stays_small_and_forgets_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_writing: bool
+) -> None:
+    monkeypatch.setattr(told, "COMPACT_BYTES", 2000)
+    path = tmp_path / "record.db"
+
+    def note(ledger: Ledger, number: int) -> None:
+        if number == 0:
+            ledger.note(position(3, "early"))
+        ledger.note(position(number, f"c{number % 3}"))
+        ledger.tell(told_of("aaaaaa", number))
+
+    if is_writing:
+        async with serving(path) as ledger:
+            for number in range(500):
+                note(ledger, number)
+                if number % 50 == 0:
+                    await ledger.settle()
+    else:  # as if it were killed before it could
+        with closing(Ledger(path)) as ledger:
+            for number in range(500):
+                note(ledger, number)
+    assert path.with_suffix(".told").stat().st_size < 4000
+    with closing(Ledger(path)) as ledger:
+        assert ledger.find_position("early") == position(3, "early")
+        seqs = {number % 3: number for number in range(500)}
+        for which, seq in seqs.items():
+            assert ledger.find_position(f"c{which}") == position(seq, f"c{which}")
+        assert ledger.told("aaaaaa", "ci") == told_of("aaaaaa", 499)

@@ -157,7 +157,9 @@ async def built(path: Path, executor: FakeExecutor, **settings: Any) -> AsyncIte
                 warm=warm,
                 directories=directories,
                 # Nothing here runs code.
-                pythons=PythonSessions(home, cast(LocalExecutor, executor), starter, nursery),
+                pythons=PythonSessions(
+                    home, cast(LocalExecutor, executor), starter, sessions, nursery, most=64
+                ),
                 index=index,
                 ledger=ledger,
                 catalog=catalog,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,12 +15,16 @@ import trio
 
 from engine.config import Home
 from engine.jobs.directory import Base, Spec, TaskDirectory
-from engine.jobs.executor import LaunchRefused
+from engine.jobs.executor import LaunchRefused, Outcome
 from engine.jobs.local import LocalExecutor
+from engine.jobs.localjob import wait_dead
 from engine.jobs.pythonlocal import InterpreterFailed, PythonSession, SessionOver
+from engine.jobs.shellstate import ShellState, encode_state
+from engine.keeper import processes
 from engine.model import Kind, Status
 from engine.tasks.accepting import record_of
 from engine.tasks.pythons import OpeningCancelled, PythonSessions
+from engine.tasks.sessions import ShellSessions
 from engine.tasks.starting import Starter
 from engine.tasks.task import Listener, Task
 
@@ -34,12 +40,16 @@ class Built:
         for folder in (self.home.tasks, self.home.sessions, self.home.keepers):
             folder.mkdir(parents=True)
         self.executor = LocalExecutor(self.home.keepers, self.home.keepers_log, umask=0o022)
+        self.most = 64
         self.pythons = self.another()
         self._count = 0
 
-    def another(self) -> PythonSessions:
+    def another(self, nursery: trio.Nursery | None = None) -> PythonSessions:
         starter = Starter(str(self.home.path), 1 << 30)
-        return PythonSessions(self.home, self.executor, starter, self.nursery)
+        shells = ShellSessions(self.home.sessions)
+        return PythonSessions(
+            self.home, self.executor, starter, shells, nursery or self.nursery, most=self.most
+        )
 
     def task(self, code: str, caller: str = "ci", **more: Any) -> tuple[Task, Spec]:
         self._count += 1
@@ -89,6 +99,19 @@ async def built(path: Path) -> AsyncIterator[Built]:
                 built.executor.close()
             nursery.cancel_scope.cancel()
     assert built.home.keepers_log.read_text() == ""
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Path:
+    """What a call reads a line from once the test writes it."""
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    return path
+
+
+async def interpreter_of(it: Built, caller: str) -> str:
+    """Who runs the caller's calls."""
+    return processes.identity(int((await it.run("import os; os.getpid()", caller))["value"]))
 
 
 async def test_a_session_is_opened_once_and_used_from_then_on(tmp_path: Path) -> None:
@@ -229,3 +252,133 @@ async def test_a_directory_that_is_gone_is_noted_for_the_reply(tmp_path: Path) -
         task, spec = it.task("1", base=Base(cwd="/nowhere/at/all", env=ENV))
         await it.watch(task, await it.pythons.launch(task, spec))
         assert (task.record.cwd, task.record.status) == (None, Status.QUEUED)  # an old session
+
+
+async def test_the_call_that_follows_a_session_that_died_idle_is_told_once(tmp_path: Path) -> None:
+    async with built(tmp_path) as it:
+        interpreter = await interpreter_of(it, "ci")
+        os.kill(int(interpreter.split()[0]), signal.SIGKILL)
+        assert await wait_dead(interpreter, LIMIT)
+        told = []
+        for _ in range(2):
+            task, spec = it.task("1")
+            await it.watch(task, await it.pythons.launch(task, spec))
+            told.append(task.record.session_reset)
+        assert told == [True, False]
+
+
+async def test_nobody_is_told_of_a_session_that_was_reset_or_died_in_a_call(
+    tmp_path: Path,
+) -> None:
+    async with built(tmp_path) as it:
+        await it.run("1")
+        await it.pythons.reset("ci")
+        task, spec = it.task("import os; os._exit(1)")
+        record = await it.watch(task, await it.pythons.launch(task, spec))
+        assert (task.record.session_reset, record["sessionReset"]) == (False, True)
+        task, spec = it.task("1")
+        await it.watch(task, await it.pythons.launch(task, spec))
+        assert not task.record.session_reset
+
+
+async def test_a_reset_after_a_session_died_idle_leaves_nothing_to_tell(tmp_path: Path) -> None:
+    async with built(tmp_path) as it:
+        pid = int((await it.run("import os; os.getpid()"))["value"])
+        os.kill(pid, signal.SIGKILL)
+        while os.readlink(it.home.sessions / "ci" / "python") != "lost":
+            await trio.lowlevel.checkpoint()
+        await it.pythons.forget("ci")
+        assert os.listdir(it.home.sessions) == []
+
+
+async def test_a_keeper_that_is_killed_in_a_call_is_told_of_by_that_alone(tmp_path: Path) -> None:
+    async with built(tmp_path) as it:
+        task, spec = it.task("import time; time.sleep(600)")
+        job = await it.pythons.launch(task, spec)
+        claim = task.directory.read_claim()
+        assert claim is not None
+        os.kill(int(claim.split()[0]), signal.SIGKILL)
+        assert await job.watch(Listener(task, *[lambda *_: None] * 3)) is Outcome.BROKEN
+        task, spec = it.task("1")
+        await it.watch(task, await it.pythons.launch(task, spec))
+        assert not task.record.session_reset
+
+
+async def test_of_more_sessions_than_may_be_the_longest_idle_goes(tmp_path: Path) -> None:
+    async with built(tmp_path) as it:
+        it.most = 2
+        it.pythons = it.another()
+        known = {name: await interpreter_of(it, name) for name in ("a", "b")}
+        await it.run("1", "a")
+        known["c"] = await interpreter_of(it, "c")
+        assert await wait_dead(known["b"], LIMIT)
+        assert [await interpreter_of(it, name) for name in ("a", "c")] == [known["a"], known["c"]]
+
+
+async def test_sessions_that_an_engine_before_us_had_count_and_go_first(tmp_path: Path) -> None:
+    async with built(tmp_path) as it:
+        known = {name: await interpreter_of(it, name) for name in ("a", "b")}
+        it.most = 2
+        it.pythons = it.another()
+        assert await interpreter_of(it, "a") == known["a"]
+        await interpreter_of(it, "c")
+        assert await wait_dead(known["b"], LIMIT)
+        assert await interpreter_of(it, "a") == known["a"]
+
+
+async def test_a_session_in_use_is_not_closed_for_another(tmp_path: Path, fifo: Path) -> None:
+    async with built(tmp_path) as it:
+        it.most = 1
+        it.pythons = it.another()
+        task, spec = it.task(f"x = open({str(fifo)!r}).readline()", "a")
+        job = await it.pythons.launch(task, spec)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(it.watch, task, job)
+            other = await interpreter_of(it, "b")
+            await trio.to_thread.run_sync(lambda: fifo.write_text("in\n"))
+        assert await wait_dead(other, LIMIT)  # there is one too many once both are idle
+        assert (await it.run("x", "a"))["value"] == "'in\\n'"
+
+
+async def test_a_session_used_by_a_call_of_an_engine_before_us_is_not_closed(
+    tmp_path: Path, fifo: Path
+) -> None:
+    async with built(tmp_path) as it:
+        task, spec = it.task(f"x = open({str(fifo)!r}).readline()", "a")
+        job = await it.pythons.launch(task, spec)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(it.watch, task, job)
+            it.most = 1
+            async with trio.open_nursery() as closing:  # left when nothing is being closed
+                it.pythons = it.another(closing)
+                await it.run("1", "b")
+            it.most = 64
+            it.pythons = it.another()
+            await trio.to_thread.run_sync(lambda: fifo.write_text("in\n"))
+        assert (await it.run("x", "a"))["value"] == "'in\\n'"
+
+
+async def test_a_new_interpreter_is_that_of_the_callers_shell(tmp_path: Path) -> None:
+    async with built(tmp_path) as it:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        (folder / "python3").write_text(f'#!/bin/sh\nexport OWN=1\nexec {sys.executable} "$@"\n')
+        (folder / "python3").chmod(0o755)
+        path = f"{folder}:{ENV['PATH']}"
+        state = ShellState(
+            directory=b"/",
+            umask=b"0022",
+            options=(),
+            shell_options=(),
+            posix=None,
+            aliases=b"",
+            variables={b"PATH": f'declare -x PATH="{path}"'.encode()},
+            functions=(),
+            foreign=(),
+            digest=b"",
+        )
+        (it.home.sessions / "ci").mkdir()
+        (it.home.sessions / "ci" / "shell").write_bytes(encode_state(state))
+        show = "import os; os.environ.get('OWN'), os.environ['PATH']"
+        assert (await it.run(show))["value"] == repr(("1", path))
+        assert (await it.run("import os; os.environ.get('OWN')", "other"))["value"] is None

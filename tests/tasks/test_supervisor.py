@@ -8,6 +8,7 @@ import pytest
 from tasks.building import DyingJob, FakeExecutor, ask, built, refuse
 
 from engine.errors import KeyConflict, Overloaded, ShuttingDown
+from engine.tasks import ending
 from engine.tasks import supervisor as module
 
 
@@ -52,6 +53,20 @@ async def test_a_directory_that_cannot_be_read_now_is_read_later(
         assert task.record.status == "lost"
         assert task.record.started_at is not None
         assert executor.attach_faults == []
+
+
+async def test_one_that_ended_unclaimed_on_a_full_disk_is_let_go_and_not_begun(
+    tmp_path: Path,
+) -> None:
+    executor = FakeExecutor()
+    async with built(tmp_path, executor, slots=1) as engine:
+        await engine.supervisor.accept(ask())  # has the slot
+        task = await engine.supervisor.accept(ask())
+        assert engine.supervisor.take_out(task)
+        engine.supervisor.on_ended(task, ending.unstarted("cancelled", 7), b"")
+        await engine.supervisor.resolve(task)
+        assert (task.record.status, task.id in engine.catalog.live) == ("cancelled", False)
+        assert task.id not in executor.launched
 
 
 async def test_orders_go_on_after_the_highest_that_was_met(tmp_path: Path) -> None:
