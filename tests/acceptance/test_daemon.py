@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import secrets
 import select
 import signal
 import socket
@@ -314,7 +315,7 @@ def test_no_token_is_in_argv_in_a_jobs_environment_or_in_the_log(home: Path) -> 
                 max_output_bytes=524_288,
             )["output"]
         tokens = [engine.token(role) for role in ("agent", "observer", "human")]
-        bad = "x" * 43
+        bad = secrets.token_urlsafe(32)  # which nobody else on this machine has
         with pytest.raises(Exception, match="401"):
             _connect_with(engine, bad)
         log = engine.log_text()

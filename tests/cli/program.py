@@ -92,7 +92,21 @@ class ForkServer:
 FORKS = ForkServer()
 
 
-class Forked(subprocess.Popen[bytes]):
+class Fresh(subprocess.Popen[bytes]):
+    """A process of its own, which a test that fails does not wait for."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, error, tb)
+
+
+class Forked(Fresh):
     """A `Popen` of PROGRAM whose process is forked by the server; `env` is given.
 
     A new session has its stdin as its terminal.
@@ -118,7 +132,7 @@ def engine(
     **more: str,
 ) -> Result:
     """Run `engine` with its streams to pipes, to its end."""
-    with (subprocess.Popen if fresh else Forked)(
+    with (Fresh if fresh else Forked)(
         [*PROGRAM, *arguments],
         stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -126,17 +140,13 @@ def engine(
         env=environment(home, **more),
         cwd=cwd,
     ) as process:
-        try:
-            out, err = process.communicate(stdin, timeout=LIMIT)
-        except BaseException:
-            process.kill()
-            raise
+        out, err = process.communicate(stdin, timeout=LIMIT)
     return Result(process.returncode, out, err.decode())
 
 
 def start(home: Path, *arguments: str, fresh: bool = False) -> subprocess.Popen[bytes]:
     """Start `engine` with stdout and stderr to pipes."""
-    return (subprocess.Popen if fresh else Forked)(
+    return (Fresh if fresh else Forked)(
         [*PROGRAM, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -161,7 +171,7 @@ class Terminal:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         leader = [sys.executable, "-c", _LEADER] if fresh else []
-        self.process = (subprocess.Popen if fresh else Forked)(
+        self.process = (Fresh if fresh else Forked)(
             [*leader, *PROGRAM, *arguments],
             stdin=slave,
             stdout=slave,
