@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from engine.cli.console import Console
+from engine.client.identity import inherited
 
 if TYPE_CHECKING:
     from engine.client.blocking import Client
@@ -112,7 +113,7 @@ class App:
     def greeting(self) -> dict[str, Any]:
         """The params of `hello`: this process's directory and environment without ENGINE_…"""
         env = {}
-        for name, value in self.environ.items():
+        for name, value in inherited(self.environ).items():
             if name.startswith("ENGINE_"):
                 continue
             if not (is_text(name) and is_text(value)):

@@ -113,7 +113,7 @@ def params_of(app: App, what: dict[str, Any], options: dict[str, Any]) -> dict[s
         "as": app.caller,
         "key": _key(options["key"]) or "cli-" + os.urandom(16).hex(),
         "deadline_secs": options["deadline"],
-        "cwd": _directory(app, options["cwd"]),
+        "cwd": _directory(app, options["cwd"], is_here=not (what.get("session") or "code" in what)),
         "env": _variables(options["env"]) or None,
         "stdin": {"text": read_stdin("stdin")} if given == "-" else given,
         "pty": options["pty"] or None,
@@ -132,10 +132,18 @@ def _wants_split(app: App, options: dict[str, Any]) -> bool:
     return lead_apart(app.console.out_fd, app.console.err_fd)
 
 
-def _directory(app: App, given: str | None) -> str | None:
-    if given is None:
-        return None
+def _directory(app: App, given: str | None, *, is_here: bool) -> str | None:
+    """The directory that was asked for; None: where we are, if `is_here`, or the session is.
+
+    Raises UsageError where we are nowhere: what was meant for a directory that is gone must not
+    run in another.
+    """
     here = app.directory()
+    if given is None:
+        if is_here and not (here and os.path.isdir(here)):
+            where = here or "the current directory"
+            raise click.UsageError(f"{where} is gone; go elsewhere, or say --cwd DIR")
+        return None
     path = os.path.join(here or "/", os.path.expanduser(given))
     return _text(os.path.normpath(path), "--cwd")
 

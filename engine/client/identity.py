@@ -10,6 +10,7 @@ from engine.client.wire import Params
 
 RESERVED: Final = "ENGINE_"  # what begins so is ours and never a job's
 CALLER: Final = "ENGINE_CALLER"
+_COERCED: Final = ("C.UTF-8", "C.utf8", "UTF-8")  # what Python puts in place of the C locale
 
 
 def name_of(given: str | None, environ: Mapping[str, str]) -> str:
@@ -28,7 +29,7 @@ def greeting(client: str, environ: Mapping[str, str]) -> Params:
     """
     env = {
         name: value
-        for name, value in environ.items()
+        for name, value in inherited(environ).items()
         if not name.startswith(RESERVED) and _is_text(name) and _is_text(value)
     }
     try:
@@ -36,6 +37,15 @@ def greeting(client: str, environ: Mapping[str, str]) -> Params:
     except FileNotFoundError:  # removed under us: sessions start in the user's home
         return {"env": env, "client": client}
     return {"cwd": cwd if _is_text(cwd) else None, "env": env, "client": client}
+
+
+def inherited(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """`environ` without the LC_CTYPE that Python gave itself at its start (PEP 538)."""
+    if environ.get("LC_CTYPE") not in _COERCED:
+        return environ
+    with open("/proc/self/environ", "rb") as file:
+        is_ours = any(entry.startswith(b"LC_CTYPE=") for entry in file.read().split(b"\0"))
+    return environ if is_ours else {n: v for n, v in environ.items() if n != "LC_CTYPE"}
 
 
 def _is_text(text: str) -> bool:

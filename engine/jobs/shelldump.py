@@ -79,6 +79,8 @@ def read_dump(raw: bytes) -> Dump | None:
     if not begin or not end or len(sections) != _SECTIONS:
         return None
     was, directory, mask, aliases, variables, names, functions = sections
+    if was.count(b"/") < 2:  # a variable of the user's, by our name
+        return None
     options, shell_options, posix = was.split(b"/", 2)
     declared, shadow = _read_variables(variables), _builtin(before)
     defined = _read_functions(names, functions)

@@ -58,7 +58,8 @@ class WarmShell:
     def _is_in(self, path: str) -> bool:
         """Whether `path` still leads to the directory that the shell is in."""
         try:
-            return os.path.samestat(os.stat(f"/proc/{self.pid}/cwd"), os.stat(path))
+            # With the dot it must be one that may be entered, too.
+            return os.path.samestat(os.stat(f"/proc/{self.pid}/cwd"), os.stat(f"{path}/."))
         except OSError:
             return False
 

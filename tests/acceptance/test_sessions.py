@@ -265,3 +265,13 @@ def test_a_program_that_buffers_its_output_is_known_by_its_silence(caller: Calle
     assert caller.call("read_task", taskId=loud["taskId"])["lastOutputAt"] is not None
     for task in (silent, loud):
         caller.cancel(task["taskId"])
+
+
+def test_a_variable_by_a_name_of_ours_harms_nobody(client: Client) -> None:
+    caller, other = client.caller(), client.caller()
+    caller.bash("X=kept")
+
+    assert caller.bash("_engine_was=3; X=lost; echo $_engine_was")["output"] == "3\n"
+    assert caller.bash("true", env={"_engine_was": "x"})["status"] == "succeeded"
+    assert other.bash("echo on")["output"] == "on\n"
+    assert caller.bash("echo $X ${_engine_was-none}")["output"] == "kept none\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,3 +40,20 @@ def test_a_directory_that_is_gone_is_left_out(
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert greeting("test", {}) == {"env": {}, "client": "test"}
+
+
+def test_a_locale_that_python_gave_itself_is_not_the_users() -> None:
+    code = (
+        "import os, json; from engine.client.identity import greeting; "
+        "print(os.environ['LC_CTYPE'], 'LC_CTYPE' in greeting('test', os.environ)['env'])"
+    )
+    for given, expected in (({}, "False"), ({"LC_CTYPE": "C.UTF-8"}, "True")):
+        told = subprocess.run(
+            [sys.executable, "-c", code],
+            env={"LANG": "C", **given},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=30,
+        )
+        assert told.stdout.split() == ["C.UTF-8", expected]

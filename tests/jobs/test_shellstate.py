@@ -70,6 +70,52 @@ def test_a_listing_that_makes_no_sense_is_no_dump() -> None:
     assert read_dump(DUMP.replace(b"\0/a\nb\n", b"\0a\n")) is None
 
 
+PIECES = (
+    b"\0",
+    b"\0begin\0",
+    b"\0end\0",
+    b"/",
+    b"\n",
+    b'"',
+    b"'",
+    b"$'",
+    b"\\",
+    b"(",
+    b")",
+    b"declare -",
+)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, len(DUMP)),
+            st.integers(0, 60),
+            st.sampled_from(PIECES) | st.binary(max_size=12),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_whatever_a_shell_has_written_is_a_state_or_none(
+    changes: list[tuple[int, int, bytes]],
+) -> None:
+    raw = DUMP
+    for start, length, piece in changes:
+        raw = raw[:start] + piece + raw[start + length :]
+    state = commit(planned(), raw)
+    if state is not None:
+        assert decode_state(encode_state(state)) == state
+        planned(state)
+
+
+def test_a_dump_with_a_variable_of_our_name_is_none() -> None:
+    assert (
+        commit(planned(), DUMP.replace(b":braceexpand:errexit:hashall:/:extglob:progcomp:/", b"3"))
+        is None
+    )
+
+
 def test_a_state_survives_its_file() -> None:
     base = {**BASE, "not-a-name": "\udcff", "SHLVL": "3"}
     plan = plan_call(None, b"true", session=True, base=base, env={}, defaults={}, identity={})
