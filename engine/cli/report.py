@@ -20,6 +20,11 @@ def usage_text(exc: click.UsageError) -> str:
     return f"{text} (see: {known} --help)" if known and "engine " not in text else text
 
 
+def _stopped(line: str) -> str:
+    """A line as a sentence that another one follows."""
+    return line if line.endswith((".", ":", ";", ",")) else line + "."
+
+
 def report(
     app: App,
     kind: str,
@@ -34,7 +39,8 @@ def report(
         return
     from engine.client.wire import to_json
 
-    error = {"code": code, "kind": kind, "message": " ".join(lines), "data": data or {}}
+    message = " ".join([*(_stopped(line) for line in lines[:-1]), *lines[-1:]])
+    error = {"code": code, "kind": kind, "message": message, "data": data or {}}
     app.console.raw_error(to_json({"error": error}))
 
 
@@ -52,6 +58,6 @@ def report_error(app: App, exc: ClientError) -> int:
         code = exits.NOT_ALLOWED if unreadable else exits.NOT_REACHABLE
         if isinstance(exc, errors.AmbiguousHandle | errors.CannotWrite):
             code = exits.REFUSED
-        if isinstance(exc, errors.Unsendable):
+        if isinstance(exc, errors.Unsendable | errors.WrongUrl):
             code = exits.USAGE
     return exits.OURS if app.as_job else code

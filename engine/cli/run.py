@@ -15,8 +15,34 @@ TEXT_BYTES: Final = 1 << 20  # the most that the engine takes of a command or co
 UNKEPT: Final = "--on-disconnect cancel and --detach exclude each other"
 
 
+STDIN: Final = (
+    "ours, read to its end before the job starts: UTF-8, 16 MiB at most (for bytes or more: "
+    "-d --stdin open, then engine stdin ID -)."
+)
+
+
 def job_options(function: Any) -> Any:
-    """The options that `run`, `exec` and `py` share."""
+    """The options of `run` and `exec`."""
+    input_option = click.option(
+        "--stdin",
+        type=click.Choice(["null", "open", "-"]),
+        help=f"Its input: none; what `engine stdin` gives it; or {STDIN}",
+    )
+    pty = click.option("--pty", is_flag=True, help="A terminal of 80x24; `engine stdin` types.")
+    return _options(function, input_option, pty)
+
+
+def code_options(function: Any) -> Any:
+    """The options of `py`: an interpreter has no terminal, and reads nothing later on."""
+    input_option = click.option(
+        "--stdin",
+        type=click.Choice(["null", "-"]),
+        help="Its input: none; or ours, read to its end before it starts: UTF-8, 16 MiB at most.",
+    )
+    return _options(function, input_option)
+
+
+def _options(function: Any, *inputs: Any) -> Any:
     options = (
         click.option("-d", "--detach", is_flag=True, help="Print the id and leave it running."),
         click.option("--keep", is_flag=True, help="Ctrl-C leaves the job running."),
@@ -25,12 +51,7 @@ def job_options(function: Any) -> Any:
         ),
         click.option("--cwd", metavar="DIR", help="Where it runs (here)."),
         click.option("-e", "--env", multiple=True, metavar="K=V", help="One variable more."),
-        click.option(
-            "--stdin",
-            type=click.Choice(["null", "open", "-"]),
-            help="Its input: none; what `engine stdin` gives it; or ours.",
-        ),
-        click.option("--pty", is_flag=True, help="A terminal of 80x24; `engine stdin` types."),
+        *inputs,
         click.option("--split", is_flag=True, help="stdout and stderr apart."),
         click.option("--key", metavar="KEY", help="Never run this twice."),
         click.option(
@@ -89,7 +110,7 @@ def exec_verb(ctx: click.Context, /, argv: tuple[str, ...], **options: Any) -> N
     "from call to call; print its output, then the value of its last expression.",
 )
 @click.argument("code")
-@job_options
+@code_options
 @click.pass_context
 def py_verb(ctx: click.Context, /, code: str, **options: Any) -> None:
     if code == "-" and options["stdin"] == "-":
@@ -116,7 +137,7 @@ def params_of(app: App, what: dict[str, Any], options: dict[str, Any]) -> dict[s
         "cwd": _directory(app, options["cwd"], is_here=not (what.get("session") or "code" in what)),
         "env": _variables(options["env"]) or None,
         "stdin": {"text": read_stdin("stdin")} if given == "-" else given,
-        "pty": options["pty"] or None,
+        "pty": options.get("pty") or None,
         "streams": "split" if _wants_split(app, options) else "merged",
         "on_disconnect": options["on_disconnect"],
         **ReplyLogs(app, options["logs"], options["scope"]).params,
@@ -127,7 +148,7 @@ def _wants_split(app: App, options: dict[str, Any]) -> bool:
     """Streams apart where ours are; a reply that is printed whole has them merged."""
     from engine.cli.console import lead_apart
 
-    if options["split"] or options["detach"] or options["pty"] or app.json:
+    if options["split"] or options["detach"] or options.get("pty") or app.json:
         return bool(options["split"])
     return lead_apart(app.console.out_fd, app.console.err_fd)
 

@@ -17,6 +17,7 @@ NEWS_CELLS: Final = 19  # `output 3s ago` at the end of a live row
 LABEL_CELLS: Final = 11
 FACT_CELLS: Final = 17
 COMMAND_LINES: Final = 10  # of a long command, on a terminal
+VALUE_LINES: Final = 10  # of the terminal that the value of code may fill
 LONGEST_FACT: Final = 5  # lines of the terminal that one line of a command may fill
 REPLY_ERRORS: Final = 49  # that a reply carries of its task, beside the word on its end
 ERROR_LEVELS: Final = frozenset(("error", "critical", "alert", "emergency"))
@@ -38,7 +39,7 @@ def one_wait(row: Row, record: Row, view: View) -> list[str]:
     painted = view.paint_status(words.outcome(record), record["status"])
     lines = [f"{view.glyph(record['status'])} {words.handle(record)}  {painted}, {took}  {title}"]
     if record["status"] == "succeeded":
-        return [lines[0].rstrip()]
+        return [lines[0].rstrip(), *value_lines(record, view)]
     errors = [e for e in record.get("logs") or () if _is_error_of(e, record)]
     if errors:
         noun = "line" if len(errors) == 1 else "lines"
@@ -52,6 +53,14 @@ def one_wait(row: Row, record: Row, view: View) -> list[str]:
             view.cut(f"  engine output {name}   shows all {units.size(total)}", view.width or 80)
         )
     return [line.rstrip() for line in lines]
+
+
+def value_lines(record: Row, view: View) -> list[str]:
+    """What the last expression of code was, under the line on its end; nothing where none is."""
+    if record.get("value") is None:
+        return []
+    text = f"  value: {safe(str(record['value']))}"
+    return [text if view.width is None else view.cut(text, VALUE_LINES * view.width)]
 
 
 def _is_error_of(entry: Row, record: Row) -> bool:
@@ -119,10 +128,13 @@ def one_task(row: Row, view: View, errors: Sequence[Row] = ()) -> list[str]:
     time = took(row, view)
     head = view.paint_status(safe(status), words.look(row)) + (f", {time}" if time else "")
     lines = [f"{view.glyph(words.look(row))} {words.handle(row)}  {head}"]
-    for label, facts in _facts(row, view):
+    counted = row.get("errorLines")
+    if counted is not None:  # the job's alone; the engine's word on its end is listed with them
+        counted += sum(e.get("source") == "engine" for e in errors)
+    for label, facts in _facts({**row, "errorLines": counted}, view):
         lines += _fact_lines(label, facts, view, width)
     if errors:
-        counted = row.get("errorLines") or 0
+        counted = counted or 0
         more = f"the newest {len(errors)} of {counted:,}" if counted > len(errors) else ""
         lines.append(f"  {pad('errors', LABEL_CELLS)}{more}".rstrip())
         lines.extend(error_line(e, view) for e in errors)
@@ -167,6 +179,8 @@ def _facts(row: Row, view: View) -> list[tuple[str, list[str]]]:
     counts = f"errors {errors}  warnings {warnings}"
     output = f"output {units.size(row.get('outputBytes') or 0)}"
     facts.append(("cpu", [view.dash if cpu is None else units.tenths(cpu), output, counts]))
+    if row.get("value") is not None:
+        facts.append(("value", [safe(str(row["value"]))]))
     if row.get("droppedBytes"):
         facts.append(("dropped", [units.size(row["droppedBytes"])]))
     facts.extend(("output", [safe(tilde(path))]) for path in paths(row.get("outputPath")))

@@ -25,7 +25,7 @@ class Columns:
 
     def __init__(self, rows: list[Row], width: int) -> None:
         callers = (cells(safe(row["as"])) for row in rows)
-        self.id = max([ID_CELLS, *(len(words.handle(row)) for row in rows)])
+        self.id = max([ID_CELLS, *(len(words.row_handle(row)) for row in rows)])
         self.caller = min(CALLER_MOST, max([CALLER_CELLS, *callers]))
         self.has_time, self.has_age = width >= TIME_FROM, width >= AGE_FROM
         left = width - 2 - STATUS_CELLS - 2 - self.id - 2
@@ -53,7 +53,7 @@ class Columns:
         name = pad(view.cut(safe(row["as"]), self.caller), self.caller)
         return self.join(
             f"{view.glyph(look)} {view.paint_status(status, look)}{blank}",
-            words.handle(row),
+            words.row_handle(row),
             view.paint_caller(name, row["as"]),
             units.age(units.since(row["createdAt"], view.now)),
             took(row, view),
@@ -105,7 +105,7 @@ def plain_fields(row: Row) -> list[str]:
     code, duration = row.get("exitCode"), row.get("durationMs")
     return [
         row["status"],
-        words.handle(row),
+        words.row_handle(row),
         safe(row["as"]),
         str(code) if code is not None else str(row.get("signal") or "-"),
         row["createdAt"],

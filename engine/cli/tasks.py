@@ -176,6 +176,10 @@ def _show(app: App, *, id_: str) -> int:
 
         app.console.line(to_json(row))
         return exits.DONE
+    if row["kind"] == "code" and row["status"] in exits.ENDED:
+        asked = {"as": app.caller, "taskId": row["taskId"], "timeout_secs": 0, "logs": "none"}
+        value = client.call("wait", {**asked, "max_output_bytes": 0}).get("value")
+        row |= {} if value is None else {"value": value}
     errors = error_lines(app, client, row)
     for line in screens.one_task(row, app.console.view(), errors):
         app.console.line(line)

@@ -13,9 +13,7 @@ from engine.cli.replylogs import ReplyLogs, log_options
 from engine.cli.signals import REDRAWING, Signals
 from engine.cli.verbs import Seconds, Verb, task_argument, verb
 
-LIVE_HOLD: Final = (
-    2.0  # seconds that the engine holds a wait where a screen shows how things stand meanwhile
-)
+LIVE_CALLS: Final = 32  # a second, for a screen that shows how things stand meanwhile
 
 
 @click.command(
@@ -83,6 +81,7 @@ class Waiter:
     def run(self, client: Any, signals: Signals) -> None:
         """Wait until all have ended or time is up, showing what comes."""
         from engine.cli.handles import as_param, task_of
+        from engine.cli.live import TICK
         from engine.client.cursors import HOLD
 
         for handle in self._handles:
@@ -91,7 +90,7 @@ class Waiter:
         asked: dict[int, str] = {}
 
         def ask(handle: str) -> None:
-            hold = LIVE_HOLD if self._live else HOLD
+            hold = min(HOLD, max(TICK, len(self._handles) / LIVE_CALLS)) if self._live else HOLD
             if self._until is not None:
                 hold = max(0.0, min(hold, self._until - time.monotonic()))
             params = {"as": self._app.caller, **as_param(handle), "timeout_secs": hold}
@@ -122,10 +121,14 @@ class Waiter:
         return self._until is not None and time.monotonic() >= self._until
 
     def _take(self, handle: str, reply: dict[str, Any]) -> None:
+        from engine.cli import words
+
         # A reply has no title, and what it does not carry (queueReason, once started) is over.
         stale = ("queuePosition", "queueReason")
         kept = {k: v for k, v in self._rows[handle].items() if k not in stale}
-        self._rows[handle] = {**kept, **reply}
+        # It calls running what it has no task for yet; the row knows better.
+        status = "queued" if words.is_waiting(reply) else reply["status"]
+        self._rows[handle] = {**kept, **reply, "status": status}
         self._logs.show(reply)
         if reply["status"] in exits.ENDED:
             self._records[handle] = reply
@@ -142,6 +145,8 @@ class Waiter:
             console.line(to_json(record))
         elif not self._live:
             console.line(f"{words.plain_ended(row)} {safe(row['title'])}".rstrip())
+            for line in screens.value_lines(record, console.view()) if self._app.as_job else ():
+                console.line(line)
         elif self._block is None:
             if self._logs.is_asked:  # they have just been shown
                 record = {**record, "logs": []}
@@ -175,7 +180,7 @@ class Waiter:
         left = [h for h in self._handles if h not in self._records]
         if len(left) == 1:
             row, now = self._rows[left[0]], self._app.console.now()
-            name = words.handle(row)
+            name = words.row_handle(row)
             if words.is_waiting(row):
                 state = f"still {words.waiting(row)}"
             else:
@@ -185,7 +190,13 @@ class Waiter:
             self._app.console.say(f"{name} {state}; engine wait {name}")
         elif left:
             names = " ".join(left)
-            self._app.console.say(f"{len(left)} are still running; engine wait {names}")
+            waiting = sum(words.is_waiting(self._rows[h]) for h in left)
+            state = (
+                f"{len(left)} are still running"
+                if not waiting
+                else (f"{len(left)} have not ended ({waiting} of them queued)")
+            )
+            self._app.console.say(f"{state}; engine wait {names}")
         if left:
             return exits.STILL_RUNNING
         if self._app.as_job:

@@ -31,6 +31,12 @@ def handle(row: Row) -> str:
     return str(row.get("taskId") or row.get("kickoffId") or "?")
 
 
+def row_handle(row: Row) -> str:
+    """The id of a row of the list: a queued call is a kickoff, whatever id its task will have."""
+    kickoff = row.get("kickoffId")
+    return str(kickoff) if kickoff and row["status"] in ("queued", "held") else handle(row)
+
+
 def is_waiting(row: Row) -> bool:
     """Whether the engine has accepted the call and not reached it yet."""
     return row["status"] in ("queued", "held") or (

@@ -29,7 +29,7 @@ from engine.client.following import (
     skip_gone,
 )
 from engine.client.identity import greeting, name_of
-from engine.client.places import Role
+from engine.client.places import Role, check_choice
 from engine.client.refusals import as_error
 from engine.client.requests import JobOptions
 from engine.client.runs import About, Ask, Run, takers
@@ -46,6 +46,7 @@ T = TypeVar("T")
 CANCEL_WAIT: Final = 20.0  # seconds in which a run that is cancelled cancels its job
 ASKED: Final = 8  # answers of one run that are not looked at yet; it asks for five at most
 
+OnCancel = Literal["keep", "cancel"]
 OnOutput = Callable[[bytes], Awaitable[None] | None]
 
 
@@ -110,7 +111,7 @@ class Engine:
         *,
         on_output: OnOutput | None = None,
         on_stderr: OnOutput | None = None,
-        on_cancel: Literal["keep", "cancel"] = "keep",
+        on_cancel: OnCancel = "keep",
         **options: Unpack[JobOptions],
     ) -> Finished:
         """Run bash text in a fresh shell, or an argument list, and wait for its end, however long.
@@ -122,6 +123,7 @@ class Engine:
         result counts them. `on_cancel`: what becomes of the job when this call is cancelled.
         Raises as `ask`; an exception of `on_output` leaves the job running.
         """
+        check_choice("on_cancel", on_cancel, OnCancel)
         deliver = takers(on_output, on_stderr, options)
         caller = options.get("as_") or self.caller
         run = Run(what, options, caller=caller, streams=tuple(deliver))
@@ -241,7 +243,7 @@ async def connect(
     else a name of its own). `hello`: callers start in this process's directory and environment.
     `reconnect`: seconds to try for a connection that was lost, while a call waits for it.
     Leaving the block ends what still waits, by `ClientClosed`; jobs go on.
-    Raises `NotReachable`, `TokenUnreadable`, `CannotStart`.
+    Raises `NotReachable`, `TokenUnreadable`, `CannotStart`; ValueError for another role.
     """
     target = Target(home, url, token, role=role)
     client = Client(

@@ -13,10 +13,12 @@ from typing import Any, Final
 from engine.client.calls import REPLY_WAIT, Calls, Ticket, spent, ungreeted
 from engine.client.errors import (
     CannotStart,
+    ClientClosed,
     ConnectionLost,
     NotReachable,
     ProtocolFailure,
     TokenRefused,
+    Unsendable,
 )
 from engine.client.link import Link, Wake, open_link, wait_readable
 from engine.client.places import Place
@@ -120,9 +122,13 @@ class Client:
     ) -> Ticket:
         """Send a call, or put it by for the next connection, and return its ticket.
 
-        Raises `Unsendable` at once.
+        Raises `Unsendable` and `ClientClosed` at once.
         """
+        if not self._is_wanted:
+            raise ClientClosed(f"closed before {method} was sent")
         ticket = self._calls.make(method, params, budget=budget, resend=resend)
+        if not self._calls.has_open:
+            self._look()
         self._calls.submit(ticket, time.monotonic())
         self._flush()
         return ticket
@@ -185,6 +191,20 @@ class Client:
                 return None
         return self._answers.popleft()
 
+    def _look(self) -> None:
+        """See whether the connection has ended while nobody waited, and whether by a goodbye.
+
+        Sending would say no more than that it has.
+        """
+        if self._link is None:
+            return
+        try:
+            self._link.look()
+        except ConnectionLost as exc:
+            self._lose(is_goodbye=exc.is_goodbye)
+        except (ProtocolFailure, Unsendable):
+            self._lose()
+
     def _greet(self, link: Link) -> None:
         """Send hello and await its answer."""
         until = time.monotonic() + REPLY_WAIT
@@ -235,8 +255,8 @@ class Client:
 
     def _try_again(self, until: float | None) -> bool:
         """Wait for the next attempt and make it; False at `until` or when a signal came."""
-        if not self._is_wanted:  # never connected, or closed by us
-            raise NotReachable("not connected")
+        if not self._is_wanted:
+            raise ClientClosed("closed while an answer was awaited")
         self._calls.miss(time.monotonic(), first=0.0)  # where the last one has been given up
         schedule = self._calls.schedule
         assert schedule is not None

@@ -227,9 +227,11 @@ class Calls:
         return True
 
     def rest(self) -> None:
-        """Nobody misses the connection; whoever does next begins anew."""
+        """Nobody misses the connection; whoever does next begins anew.
+
+        A goodbye stays said: an engine that was told to end is not started by a later call either.
+        """
         self.schedule = None
-        self.has_said_goodbye = False
 
     def may_revive(self, *, absent: bool) -> bool:
         """Whether an engine may be started in place of the one that was lost.

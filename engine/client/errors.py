@@ -42,6 +42,12 @@ class TokenRefused(NotReachable):
     kind = "unauthorized"
 
 
+class WrongUrl(NotReachable):
+    """What was given as the engine's URL is none of the form that it has."""
+
+    kind = "wrong_url"
+
+
 class TokenUnreadable(ClientError):
     """The token that the verb needs is in a file which cannot be read."""
 

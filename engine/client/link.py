@@ -112,6 +112,13 @@ class Link:
         """Hand one message to the kernel. Raises `ConnectionLost`."""
         self._write(self._framing.text(text))
 
+    def look(self) -> None:
+        """Take what has come by now. Raises `ConnectionLost` if that is the end."""
+        while self._ended is None and wait_readable([self.fileno()], time.monotonic()):
+            self._read()
+        if self._ended is not None:
+            raise ConnectionLost(self._ended, is_goodbye=self._is_goodbye)
+
     def receive(self, until: float | None) -> str | None:
         """The next message; None at the deadline or when `wake` said so (it is drained then).
 
@@ -209,9 +216,11 @@ def unreachable(place: Place, exc: OSError) -> NotReachable:
 def refusal(place: Place, status: int) -> NotReachable:
     """What to say where the front door answered with this HTTP status."""
     if status == 401:
-        where = place.url or spot(place)
+        where, file = place.url or spot(place), tilde(place.token_from)
+        if file:
+            return TokenRefused(f"token refused (401) by {where}; it was read from {file}")
         return TokenRefused(
-            f"token refused (401) by {where}; {FACTS} was read",
-            f"from {tilde(place.home)}. Another engine may own this port.",
+            f"token refused (401) by {where}",
+            f"{FACTS} was read from {tilde(place.home)}. Another engine may own this port.",
         )
     return NotReachable(f"refused ({status}) by {spot(place)}")

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
-from engine.client.errors import NotReachable, TokenUnreadable
+from engine.client.errors import NotReachable, TokenUnreadable, WrongUrl
 
 FACTS: Final = "engine.json"
 WAY_OUT: Final = "remove it to have new ones made"  # tokens: engine serve makes them
@@ -29,6 +29,14 @@ class Place(NamedTuple):
     token: str
     home: str
     pid: int | None  # as engine.json has it; None where it was not read
+    token_from: str = ""  # the file that it stands in, where that is not engine.json
+
+
+def check_choice(name: str, given: object, choices: object) -> None:
+    """Raise ValueError unless `given` is one of `choices`, a Literal."""
+    known = get_args(choices)
+    if given not in known:
+        raise ValueError(f"{name} {given!r} is not one of {', '.join(known)}")
 
 
 def find_home(given: str | None, environ: dict[str, str]) -> str:
@@ -95,19 +103,22 @@ def find_place(
 
     `role` says whose token is wanted; the human's stands in a file of its own, and where
     ENGINE_TOKEN_FILE names one, that counts; a `token` that is given counts before all. Raises
-    `NotReachable` or `TokenUnreadable`.
+    `NotReachable`, `WrongUrl` or `TokenUnreadable`.
     """
     target = url or environ.get("ENGINE_URL")
+    address, host = parse_url(target) if target else (None, "localhost")
     token_file = environ.get("ENGINE_TOKEN_FILE")
     needs_facts = not target or not (token or role == "human" or token_file)
     facts = read_facts(home) if needs_facts else {}
-    token = token or _find_token(home, facts, token_file, role)
+    token_from = ""
+    if not token:
+        token_from = token_file or (os.path.join(home, HUMAN_TOKEN) if role == "human" else "")
+        token = _find_token(home, facts, token_file, role)
     pid = facts.get("pid") if isinstance(facts.get("pid"), int) else None
     if target:
-        address, host = parse_url(target)
-        return Place(target, None, address, host, token, home, pid)
+        return Place(target, None, address, host, token, home, pid, token_from)
     socket = os.path.join(home, str(facts.get("socket") or "engine.sock"))
-    return Place(str(facts.get("url", "")), socket, None, "localhost", token, home, pid)
+    return Place(str(facts.get("url", "")), socket, None, host, token, home, pid, token_from)
 
 
 def _find_token(home: str, facts: dict[str, Any], token_file: str | None, role: Role) -> str:
@@ -129,22 +140,22 @@ def _find_token(home: str, facts: dict[str, Any], token_file: str | None, role: 
 
 
 def parse_url(url: str) -> tuple[tuple[str, int], str]:
-    """Address and Host header of a `ws://HOST:PORT/rpc` URL. Raises `NotReachable`."""
+    """Address and Host header of a `ws://HOST:PORT/rpc` URL. Raises `WrongUrl`."""
     from urllib.parse import urlsplit  # only here: most calls go through the Unix socket
 
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as exc:
-        raise NotReachable(f"{url} is no URL: {exc}") from exc
+        raise WrongUrl(f"{url} is no URL: {exc}") from exc
     if parts.scheme != "ws" or not parts.hostname or parts.path not in ("", "/", "/rpc"):
-        raise NotReachable(f"{url} is not of the form ws://HOST:PORT/rpc")
+        raise WrongUrl(f"{url} is not of the form ws://HOST:PORT/rpc")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     header = host if port is None else f"{host}:{port}"
     try:
         header.encode("idna")
     except UnicodeError as exc:
-        raise NotReachable(f"{url} is no URL: its host is no name") from exc
+        raise WrongUrl(f"{url} is no URL: its host is no name") from exc
     return (parts.hostname, port or DEFAULT_PORT), header
 
 

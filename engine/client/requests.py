@@ -7,6 +7,7 @@ Bounds and meanings are the engine's to check: what it does not take it refuses.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict, Unpack
 
@@ -69,7 +70,7 @@ class JobOptions(ReplyOptions, total=False):
 
     deadline_secs: float | None
     session: bool | None
-    cwd: str | None
+    cwd: str | os.PathLike[str] | None
     env: dict[str, str] | None
     stdin: Literal["null", "open"] | dict[Literal["text"], str] | None
     pty: bool | None
@@ -108,9 +109,11 @@ def execute(
 
 
 def _start(method: str, what: Params, options: Mapping[str, Any]) -> Request[Reply]:
+    cwd = options.get("cwd")
+    where = {"cwd": os.fspath(cwd)} if isinstance(cwd, os.PathLike) else {}
     return Request(
         method,
-        _wire({**what, **options}),
+        _wire({**what, **options, **where}),
         budget=_seconds(options.get("timeout_secs")),
         resend=options.get("key") is not None,
     )

@@ -1,12 +1,14 @@
 """The library without trio: `with connect() as engine: result = engine.bash("make")`.
 
-The same as `api`, one call at a time, and not for two threads.
+The same as `api`, one call at a time: a thread waits for the call that another has under way.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
@@ -56,6 +58,7 @@ class Engine:
     def __init__(self, client: Client, caller: str) -> None:
         self.caller = caller
         self._client = client
+        self._turn = threading.RLock()  # held by the thread whose call is under way
 
     bash = _method(requests.bash)
     execute = _method(requests.execute)
@@ -88,9 +91,10 @@ class Engine:
 
     def _ask(self, request: Request[T]) -> T:
         given = request.as_caller(self.caller)
-        result = self._client.call(
-            given.method, given.params, budget=given.budget, resend=given.resend
-        )
+        with self._turn:
+            result = self._client.call(
+                given.method, given.params, budget=given.budget, resend=given.resend
+            )
         return given.decode(result)
 
     def run(
@@ -104,18 +108,21 @@ class Engine:
         """Run bash text in a fresh shell, or an argument list, and wait for its end, however long.
 
         As `api.Engine.run`. An exception, also KeyboardInterrupt, leaves the job running.
+        Raises TypeError for a coroutine function: nobody would await it.
         """
+        _refuse_async(on_output, on_stderr)
         deliver = takers(on_output, on_stderr, options)
         caller = options.get("as_") or self.caller
         run = Run(what, options, caller=caller, streams=tuple(deliver))
         asked: dict[int, tuple[Ticket, Ask]] = {}
-        try:
-            return self._follow(run, deliver, asked)
-        except RpcError as exc:
-            raise as_error(exc) from exc
-        finally:
-            for ticket, _ in asked.values():
-                self._client.withdraw(ticket)
+        with self._turn:
+            try:
+                return self._follow(run, deliver, asked)
+            except RpcError as exc:
+                raise as_error(exc) from exc
+            finally:
+                for ticket, _ in asked.values():
+                    self._client.withdraw(ticket)
 
     def _follow(
         self, run: Run, deliver: dict[str, OnOutput], asked: dict[int, tuple[Ticket, Ask]]
@@ -180,6 +187,19 @@ class Engine:
                 on_gap(page.gap)
             yield from page.lines
 
+    def close(self) -> None:
+        """End the connection, after the call that another thread has under way."""
+        with self._turn:
+            self._client.close()
+
+
+def _refuse_async(*takers: OnOutput | None) -> None:
+    for taker in takers:
+        if inspect.iscoroutinefunction(taker) or inspect.iscoroutinefunction(
+            getattr(taker, "__call__", None)  # noqa: B004  # of an object that can be called
+        ):
+            raise TypeError(f"{taker!r} is a coroutine function; those are for engine.client")
+
 
 @contextmanager
 def connect(
@@ -211,7 +231,8 @@ def connect(
     except RpcError as exc:
         client.close()
         raise as_error(exc) from exc
+    engine = Engine(client, name_of(as_, os.environ))
     try:
-        yield Engine(client, name_of(as_, os.environ))
+        yield engine
     finally:
-        client.close()
+        engine.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from engine.client.places import Place, Role, find_home, find_place
+from engine.client.places import Place, Role, check_choice, find_home, find_place
 from engine.client.start import start_engine
 
 
@@ -19,6 +19,8 @@ class Target:
         *,
         role: Role = "agent",
     ) -> None:
+        """Raises ValueError for a role that there is not."""
+        check_choice("role", role, Role)
         self._environ = dict(os.environ)
         self._url, self._token, self._role = url, token, role
         self.home = find_home(None if home is None else os.fspath(home), self._environ)

@@ -26,7 +26,7 @@ class Answer(NamedTuple):
 def encode_call(call_id: int, method: str, params: Params) -> str:
     """The text of one request. Params that are None are left out, as the wire treats them alike.
 
-    Raises `Unsendable` for what is not Unicode, no finite number or too long.
+    Raises `Unsendable` for what is no JSON, not Unicode, no finite number or too long.
     """
     given = {name: value for name, value in params.items() if value is not None}
     try:
@@ -34,7 +34,7 @@ def encode_call(call_id: int, method: str, params: Params) -> str:
         size = len(text.encode())
     except UnicodeEncodeError as exc:
         raise Unsendable("a word of the call is not UTF-8") from exc
-    except (ValueError, RecursionError) as exc:
+    except (TypeError, ValueError, RecursionError) as exc:
         raise Unsendable(f"the call cannot be sent: {exc}") from exc
     if size > MAX_CALL:
         raise Unsendable(f"the call has {size} bytes; the engine takes {MAX_CALL}")

@@ -172,7 +172,8 @@ async def open_session(
 ) -> PythonSession:
     """A new session, found at `link` from now on; None: it is for one call and ends with it.
 
-    Raises InterpreterFailed and LaunchRefused. Cancelled, the session may be there at `link`.
+    Raises InterpreterFailed and LaunchRefused; SessionOver where its keeper, or mother, is killed
+    before it is ready. Cancelled, the session may be there at `link`.
     """
     env = {name: value for name, value in order.env.items() if name != MARK}
     message = {
@@ -197,7 +198,7 @@ async def open_session(
         is_kept = link is None
         return PythonSession(executor, told, channel if is_kept else None)
     except ChannelClosed as exc:
-        raise LaunchRefused("the keeper of the python session died") from exc
+        raise SessionOver from exc
     except trio.TooSlowError as exc:
         raise LaunchRefused("the keeper of the python session does not answer") from exc
     finally:

@@ -320,6 +320,11 @@ class Index:
         rows = self._reads.execute("SELECT id FROM task WHERE is_final = 1")
         return {row[0] for row in rows}
 
+    def kept_ids(self) -> set[str]:
+        """The ids of all tasks that are not forgotten."""
+        rows = self._reads.execute("SELECT id FROM task WHERE body IS NOT NULL")
+        return {row[0] for row in rows}
+
     def active(self) -> list[TaskRecord]:
         """The records of tasks that had not ended, in the order of their acceptance."""
         rows = self._reads.execute("SELECT body FROM task WHERE is_final = 0 ORDER BY ord")

@@ -170,6 +170,10 @@ class Ledger:
         ).fetchone()
         return Key(caller=caller, key=key, digest=row[0], task=row[1]) if row else None
 
+    def buried(self) -> set[str]:
+        """The ids of all tasks that have a tomb."""
+        return {row[0] for row in self._reads.execute("SELECT id FROM tomb")}
+
     def find_tomb(self, id_: str) -> Tomb | None:
         item = self._writer.find(id_)
         if isinstance(item, Tomb):

@@ -23,6 +23,7 @@ from engine.jobs.pythonlocal import (
     InterpreterFailed,
     PythonOrder,
     PythonSession,
+    SessionOver,
     find_session,
     forget_lost,
     is_lost_at,
@@ -123,9 +124,10 @@ class SessionTable:
                 if is_lost_at(link):
                     self.lost.add(spec.caller)
                 self._close_too_many()
+                _remove_unplaced(link)
                 entry.session = await open_session(self.executor, self.order(spec), link)
                 entry.is_new = True
-        except (InterpreterFailed, LaunchRefused) as exc:
+        except (InterpreterFailed, LaunchRefused, SessionOver) as exc:
             entry.failure = exc
         except OSError as exc:
             entry.failure = LaunchRefused(f"python session: {exc.strerror}", exc.errno or 0)
@@ -236,3 +238,11 @@ class SessionTable:
         """Callers without a name of their own that an engine before us had: they are gone."""
         names = [entry.name for entry in os.scandir(self.home.sessions)]
         return [name for name in names if name.startswith(_ANONYMOUS)]
+
+
+def _remove_unplaced(link: Path) -> None:
+    """Remove what keepers have left that were killed just before their link was at its place."""
+    for entry in os.scandir(link.parent):
+        if entry.name.startswith(f"{link.name}."):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(entry.path)

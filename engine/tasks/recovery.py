@@ -1,7 +1,8 @@
 """After a start: what the directories say of each task that the index has not as ended.
 
 Ended meanwhile: its end is taken over. Claimed: its keeper is attached to, or it is lost. Not
-claimed: it is queued again, in the order of acceptance.
+claimed: it is queued again, in the order of acceptance. What was forgotten, and its engine killed
+before all of it was gone, goes now.
 """
 
 from __future__ import annotations
@@ -45,20 +46,22 @@ async def recover(
 ) -> Recovery:
     """Give every unfinished task of an earlier engine its place. Nothing here waits for a job."""
     counts = Recovery()
-    known = {record.id: record for record in index.active()}
+    buried = _finish_forgetting(home, index, ledger)
+    known = {record.id: record for record in index.active() if record.id not in buried}
     final = index.final_ids()
     waiting: list[Task] = []
     if not ledger.is_complete:
         await _give_keys(home, ledger)
     for entry in os.scandir(home.tasks):
-        if entry.name in final or entry.name == home.ahead.name:
+        if entry.name in final or entry.name == home.ahead.name or entry.name in buried:
             continue
         task = await _read(ledger, TaskDirectory(home.tasks, entry.name), known)
         if task is None:
             _set_aside(home, entry)
             counts.aside += 1
             continue
-        known.pop(task.id, None)
+        if known.pop(task.id, None) is None:
+            index.put(task.record)  # its handle may have been told: it is listed from here on
         supervisor.catalog.add(task)
         supervisor.acceptor.count_on(task.record.order)
         match _standing(task):
@@ -84,6 +87,24 @@ async def recover(
     for caller in supervisor.pythons.strangers():
         supervisor.leave(caller)
     return counts
+
+
+def _finish_forgetting(home: Home, index: Index, ledger: Ledger) -> set[str]:
+    """Have what has a tomb gone, row and folder; the ids of which there was something left.
+
+    The tomb comes first and is on disk at once, the index follows in its batches.
+    """
+    folders = {entry.name for entry in os.scandir(home.tasks)}
+    buried = (index.kept_ids() | folders) & ledger.buried()
+    for id_ in buried:
+        record = index.find(id_)
+        if record is not None:
+            index.forget(record)
+        try:
+            TaskDirectory(home.tasks, id_).remove()
+        except OSError as exc:
+            log.warning("task_files_left", taskId="t" + id_, reason=str(exc))
+    return buried
 
 
 def _standing(task: Task) -> str:

@@ -14,6 +14,7 @@ from engine.jobs.directory import Spec
 from engine.jobs.shellstate import CallPlan, ShellState, commit, decode_state, encode_state
 
 _FILE: Final = "shell"
+_NEW: Final = "shell.new"  # becomes it once it is whole
 
 log = structlog.get_logger()
 
@@ -32,6 +33,8 @@ class ShellSessions:
         return self._states[caller]
 
     def _read(self, caller: str) -> ShellState | None:
+        with contextlib.suppress(OSError):  # of an engine that was killed before it was whole
+            os.unlink(self._folder / caller / _NEW)
         try:
             data = (self._folder / caller / _FILE).read_bytes()
         except FileNotFoundError:
@@ -66,7 +69,7 @@ class ShellSessions:
     def _write(self, caller: str, state: ShellState) -> None:
         folder = self._folder / caller
         folder.mkdir(mode=0o700, exist_ok=True)
-        new = folder / f"{_FILE}.new"
+        new = folder / _NEW
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         with open(os.open(new, flags, 0o600), "wb") as file:
             file.write(encode_state(state))
@@ -78,6 +81,6 @@ class ShellSessions:
         The folder stays: what else of the caller lies there is not ours.
         """
         self._states.pop(caller, None)
-        for name in (_FILE, f"{_FILE}.new"):
+        for name in (_FILE, _NEW):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._folder / caller / name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from acceptance.running import LIMIT, Engine, Gate, new_name
 
 from engine import client, errors
 from engine.client import sync
-from engine.client.errors import ClientClosed, NotReachable, RpcError
+from engine.client.errors import ClientClosed, NotReachable, RpcError, Unsendable
 from engine.protocol.results import Finished, Kickoff, Running
 
 
@@ -303,6 +304,52 @@ def test_without_trio_the_methods_are_the_same(plain: sync.Engine, gate: Gate) -
     with pytest.raises(errors.UnknownHandle) as caught:
         plain.wait(task_id="t0000000")
     assert isinstance(caught.value.__cause__, RpcError)
+
+
+def test_without_trio_threads_take_turns_and_each_has_its_own_answer(plain: sync.Engine) -> None:
+    heard: dict[int, object] = {}
+
+    def ask(number: int) -> None:
+        reply = plain.bash(f"sleep 0.1; echo {number}")
+        heard[number] = reply.output if isinstance(reply, Finished) else reply
+
+    threads = [threading.Thread(target=ask, args=(n,), daemon=True) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+    assert heard == {0: "0\n", 1: "1\n", 2: "2\n"}
+
+
+def test_without_trio_leaving_waits_for_the_call_of_another_thread(engine: Engine) -> None:
+    heard: list[object] = []
+    with sync.connect(engine.home, as_=new_name(), start=False) as lib:
+        is_on = threading.Event()
+
+        def ask() -> None:
+            ended = lib.run("echo on; sleep 0.2", on_output=lambda _: is_on.set())
+            heard.append(ended.output)
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        assert is_on.wait(LIMIT)
+    thread.join(LIMIT)
+    assert heard == ["on\n"]
+
+
+def test_without_trio_who_takes_the_output_may_ask_meanwhile(plain: sync.Engine) -> None:
+    slots: list[int] = []
+    plain.run("echo x", on_output=lambda _: slots.append(plain.engine_info().slots))
+    assert slots == [plain.engine_info().slots]
+
+
+async def test_what_is_no_json_or_no_choice_ends_no_connection(engine: Engine) -> None:
+    async with library(engine) as lib:
+        with pytest.raises(Unsendable, match="is not JSON serializable"):
+            await lib.run([Path("/bin/true")])  # type: ignore[list-item]
+        with pytest.raises(ValueError, match="on_cancel 'bogus' is not one of keep, cancel"):
+            await lib.run("true", on_cancel="bogus")  # type: ignore[arg-type]
+        assert (await lib.run("pwd", cwd=Path("/"))).output == "/\n"
 
 
 def test_without_trio_a_program_does_not_load_it(engine: Engine) -> None:

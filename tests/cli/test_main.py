@@ -124,6 +124,10 @@ def test_options_of_all_verbs_stand_before_or_after_the_verb(fake: FakeEngine) -
         (["run", "-e", NO_TEXT + "=1", "true"], 125),
         (["run", "--url", "ws://" + NO_TEXT, "true"], 125),
         (["tasks", "--url", "ws://" + NO_TEXT], 2),
+        (["tasks", "--url", "http://x"], 2),
+        (["run", "--url", "http://x", "true"], 125),
+        (["py", "1", "--pty"], 125),
+        (["py", "1", "--stdin", "open"], 125),
         (["call", "bash", '{"command":"true","timeout_secs":NaN}'], 2),
         (["call", "bash", '{"command":"true","timeout_secs":1e400}'], 2),
         (["call", "bash", r'{"command":"\ud800"}'], 2),
@@ -184,9 +188,27 @@ def test_a_token_that_is_refused_is_no_reason_to_start_another_engine(fake: Fake
     done = engine(fake.home, "run", "true")
     assert (done.code, done.out) == (125, b"")
     assert done.err == (
-        "engine: token refused (401) by ws://127.0.0.1:8420/rpc; engine.json was read\n"
-        f"engine: from {fake.home}. Another engine may own this port.\n"
+        "engine: token refused (401) by ws://127.0.0.1:8420/rpc\n"
+        f"engine: engine.json was read from {fake.home}. Another engine may own this port.\n"
     )
+    error = json.loads(engine(fake.home, "run", "--json", "true").err)["error"]
+    assert error["message"] == (
+        "token refused (401) by ws://127.0.0.1:8420/rpc. engine.json was read from "
+        f"{fake.home}. Another engine may own this port."
+    )
+
+
+def test_a_token_that_is_refused_names_the_file_that_it_came_from(
+    fake: FakeEngine, tmp_path: Path
+) -> None:
+    file = tmp_path / "some.token"
+    file.write_text("x" * 43)
+    done = engine(fake.home, "tasks", ENGINE_TOKEN_FILE=str(file))
+    where = "token refused (401) by ws://127.0.0.1:8420/rpc"
+    assert done == (69, b"", f"engine: {where}; it was read from {file}\n")
+    (fake.home / "human.token").write_text("x" * 43)
+    done = engine(fake.home, "stop")
+    assert done == (69, b"", f"engine: {where}; it was read from {fake.home}/human.token\n")
 
 
 def test_verbose_says_where_it_is_connected_and_as_whom(fake: FakeEngine) -> None:

@@ -387,6 +387,17 @@ def test_py_prints_the_output_and_then_the_value_as_the_interpreter_would(
     assert "failed, exit 1, after " in lines[-1]
 
 
+def test_the_value_of_py_that_was_detached_is_told_by_wait_and_show(real: Engine, me: str) -> None:
+    task = engine(real.home, "--as", me, "py", "-d", "'a' * 2").out.decode().strip()
+    done = engine(real.home, "--as", me, "wait", task)
+    assert (done.code, done.err) == (0, "")
+    first, second = done.out.decode().splitlines()
+    assert first.endswith("s 'a' * 2")
+    assert second == "  value: 'aa'"
+    shown = engine(real.home, "--as", me, "show", task).out.decode()
+    assert re.search(r"^value +'aa'$", shown, re.M)
+
+
 def test_py_exits_as_the_code_does_and_says_when_the_session_is_gone(real: Engine, me: str) -> None:
     ask = functools.partial(engine, real.home, ENGINE_CALLER=me)
     assert ask("py", "import sys; sys.exit(7)").code == 7

@@ -116,7 +116,7 @@ SHOWN = {
     "cwd": "/srv/proj",
     "cpuMs": 21_400,
     "outputBytes": 18_637,
-    "errorLines": 3,
+    "errorLines": 2,  # of the job; the engine's word on its end is one more
     "outputPath": "/srv/engine/tasks/8f3kp7/output",
     "survivors": [{"pid": 41, "command": "sleep\t9"}],
     "droppedBytes": 0,
@@ -130,7 +130,7 @@ def test_all_about_one_task_on_a_terminal() -> None:
         "  caller     ci               session yes   lane –   round r5k2 seat lint",  # noqa: RUF001
         "  cwd        /srv/proj",
         "  created    11:55:02.114     started +2ms     ended 11:55:16.134",
-        "  cpu        21.4s            output 18.2 KiB  errors 3  warnings 0",
+        "  cpu        21.4s            output 18.2 KiB  errors 2  warnings 0",
         "  output     /srv/engine/tasks/8f3kp7/output",
         "  survivor   41  sleep\\x099",
     ]
@@ -142,7 +142,7 @@ def test_all_about_one_task_ends_in_its_error_lines() -> None:
         ENGINES,
     ]
     lines = screens.one_task(SHOWN, view(80), errors)
-    assert lines[:8] == screens.one_task(SHOWN, view(80))
+    assert lines[:8] == screens.one_task({**SHOWN, "errorLines": 3}, view(80))
     assert lines[8:] == [
         "  errors     the newest 2 of 3",
         '  12:04:31.208  engine/jobs/kill.py:88: error: Name "taks" is not defined!!!!!!…',
@@ -164,6 +164,19 @@ def test_all_about_one_task_to_a_pipe_is_a_field_a_line() -> None:
     assert "exitCode       1" in lines
     assert "createdAt      2026-11-30T11:55:02.114Z" in lines
     assert len(lines) == len(SHOWN)
+
+
+def test_the_value_of_code_is_told_with_its_end() -> None:
+    row = {"title": "2 * 21"}
+    record = {"taskId": "t1", "status": "succeeded", "durationMs": 4, "value": "4\t2"}
+    right = ["✓ t1  succeeded, 4ms  2 * 21", "  value: 4\\x092"]
+    assert screens.one_wait(row, record, view(80)) == right
+    assert screens.value_lines(record, view(None)) == right[1:]
+    assert screens.value_lines({**record, "value": None}, view(80)) == []
+    [long] = screens.value_lines({**record, "value": "x" * 900}, view(50))
+    assert len(long) == 500
+    shown = screens.one_task({**SHOWN, "value": "42"}, view(80))
+    assert "  value      42" in shown
 
 
 def test_a_long_command_is_cut_on_a_terminal() -> None:

@@ -60,6 +60,19 @@ def test_time_that_is_up_is_exit_75_and_names_the_next_call(fake: FakeEngine) ->
     assert done == (75, b"", f"engine: 2 are still running; engine wait {task} {other}\n")
 
 
+def test_what_has_not_begun_when_time_is_up_is_queued_and_says_where(fake: FakeEngine) -> None:
+    fake.holds_queue = True
+    [kickoff] = begin(fake, "true")
+    done = engine(fake.home, "wait", kickoff, "--timeout", "0.2")
+    state = f"{kickoff} still queued #1: all slots are taken"
+    assert done == (75, b"", f"engine: {state}; engine wait {kickoff}\n")
+    fake.holds_queue = False
+    [task] = begin(fake, "sleep 60")
+    done = engine(fake.home, "wait", task, kickoff, "--timeout", "0.2")
+    state = "2 have not ended (1 of them queued)"
+    assert done == (75, b"", f"engine: {state}; engine wait {task} {kickoff}\n")
+
+
 def test_an_interrupt_only_stops_waiting(fake: FakeEngine) -> None:
     [task] = begin(fake, "sleep 60")
     with start(fake.home, "wait", task, fresh=True) as wait:

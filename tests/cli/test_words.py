@@ -60,6 +60,14 @@ def test_a_status_fits_a_column(row: dict[str, Any], text: str) -> None:
     assert words.short_status(row) == text
 
 
+def test_a_queued_row_is_called_by_its_kickoff() -> None:
+    row = {"taskId": "t1", "kickoffId": "k1"}
+    assert words.row_handle({**row, "status": "queued"}) == "k1"
+    assert words.row_handle({**row, "status": "held"}) == "k1"
+    assert words.row_handle({**row, "status": "running"}) == "t1"
+    assert words.row_handle({"taskId": "t1", "kickoffId": None, "status": "queued"}) == "t1"
+
+
 def test_what_waits_says_where_and_why() -> None:
     row = {"status": "running", "queuePosition": 2, "queueReason": "lane gpu is full (1 of 1)"}
     assert words.waiting(row) == "queued #2: lane gpu is full (1 of 1)"

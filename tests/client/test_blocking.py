@@ -13,7 +13,7 @@ import pytest
 from client.fake_engine import FakeEngine
 
 from engine.client.blocking import Client
-from engine.client.errors import ConnectionLost, NotReachable, Refused, Unsendable
+from engine.client.errors import ClientClosed, ConnectionLost, NotReachable, Refused, Unsendable
 from engine.client.places import find_place
 
 LIMIT = 10.0  # seconds
@@ -203,6 +203,29 @@ def test_one_that_said_goodbye_is_left_to_who_ended_it(
     assert started == []
 
 
+def test_who_was_idle_at_the_goodbye_starts_no_engine_either(
+    fake: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.client.calls.START_AFTER", 1)
+    started: list[str] = []
+    client = revived(fake, started)
+    client.connect()
+    fake._connections[0].close(1001)
+    fake.stop()
+    with pytest.raises(NotReachable, match="gave up"):
+        client.call("engine_info", {})
+    assert started == []
+    client.close()
+
+
+def test_a_call_made_after_an_unseen_loss_is_sent_on_the_next_connection(
+    fake: FakeEngine, client: Client
+) -> None:
+    fake.drop()
+    reply = client.call("bash", bash("echo once"), budget=20, resend=False)
+    assert reply["output"] == "once\n"
+
+
 def test_where_no_engine_is_one_is_started(fake: FakeEngine) -> None:
     fake.stop()
     started: list[str] = []
@@ -236,7 +259,7 @@ def test_after_patience_was_spent_the_next_call_tries_anew_and_alone(fake: FakeE
     assert client.call("engine_info", {})["slots"] == 32
     assert fake.methods() == ["engine_info"]
     client.close()
-    with pytest.raises(NotReachable, match="not connected"):
+    with pytest.raises(ClientClosed, match="closed before engine_info was sent"):
         client.call("engine_info", {})
 
 

@@ -292,8 +292,23 @@ def test_one_that_is_there_or_said_goodbye_is_not_replaced() -> None:
         for now in (0.1, 0.3, 0.8):
             calls.attempt_failed(now)
         assert not calls.may_revive(absent=absent)
-        calls.rest()  # nobody waited: whoever comes later has not heard the goodbye
-        assert not calls.has_said_goodbye
+
+
+def test_a_goodbye_that_nobody_waited_at_counts_for_who_calls_later() -> None:
+    calls = Calls()
+    calls.lost(0.0, is_goodbye=True)
+    calls.rest()
+    calls.miss(0.0, first=0.0)
+    for now in (0.0, 0.3, 0.8):
+        calls.attempt_failed(now)
+    assert not calls.may_revive(absent=True)
+    calls.found(0.9)
+    calls.connected(0.9)
+    calls.lost(1.0)
+    calls.miss(1.0)
+    for now in (1.1, 1.3, 1.8):
+        calls.attempt_failed(now)
+    assert calls.may_revive(absent=True)
 
 
 def test_who_gives_up_has_nothing_in_flight() -> None:

@@ -327,13 +327,18 @@ async def test_one_that_said_goodbye_is_left_to_who_ended_it(
     assert started == []
 
 
-async def test_who_was_idle_at_the_goodbye_starts_an_engine_when_it_needs_one(
+async def test_who_was_idle_at_the_goodbye_starts_no_engine_either(
     fake: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.client.calls.START_AFTER", 1)
-    async with connected(fake, start=fake.start) as client:
+    started: list[str] = []
+    async with connected(fake, start=lambda: started.append("started"), patience=0.4) as client:
         with trio.fail_after(LIMIT):
             await trio.to_thread.run_sync(fake._connections[0].close, 1001)
             fake.stop()
             await trio.testing.wait_all_tasks_blocked(0.05)
+            with pytest.raises(NotReachable, match="gave up"):
+                await client.call("engine_info", {})
+            assert started == []
+            fake.start()
             assert (await client.call("engine_info", {}))["slots"] == 32

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -134,6 +135,11 @@ def test_what_is_left_out_is_the_engines_to_say() -> None:
     assert requests.bash("make").params == {"command": "make"}
     assert requests.wait(task_id=T).params == {"taskId": T}
     assert requests.read_logs().params == {}
+
+
+def test_a_directory_may_be_a_path() -> None:
+    assert requests.bash("make", cwd=Path("/srv/x")).params["cwd"] == "/srv/x"
+    assert requests.execute(["make"], cwd=Path("/srv/x")).params["cwd"] == "/srv/x"
 
 
 def test_a_job_without_a_key_and_a_read_that_moves_are_not_sent_twice() -> None:

@@ -30,3 +30,8 @@ def test_what_the_program_left_out_the_environment_says(
 def test_a_url_with_its_token_needs_no_home() -> None:
     target = Target("/nowhere", "ws://127.0.0.1:9/rpc", "x" * 43)
     assert (target.find().token, target.is_local) == ("x" * 43, False)
+
+
+def test_a_role_that_there_is_not_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ValueError, match="role 'bogus' is not one of agent, observer, human"):
+        Target(role="bogus")  # type: ignore[arg-type]

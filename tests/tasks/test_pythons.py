@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ import pytest
 import trio
 
 from engine.config import Home
+from engine.jobs.channel import Channel
 from engine.jobs.directory import Base, Spec, TaskDirectory
 from engine.jobs.executor import LaunchRefused, Outcome
 from engine.jobs.local import LocalExecutor
@@ -147,6 +149,55 @@ async def test_calls_with_sessions_that_all_die_first_are_refused_in_the_end(
         monkeypatch.setattr(PythonSession, "run", run)
         with pytest.raises(LaunchRefused, match="5 python sessions died"):
             await it.run("1")
+
+
+@pytest.mark.parametrize("session", [True, False])
+async def test_a_keeper_that_dies_before_its_session_is_ready_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: bool
+) -> None:
+    async with built(tmp_path) as it:
+        fake = _DeadKeepers(it.executor, deaths=2)
+        monkeypatch.setattr(it.executor, "ask_new_keeper", fake.ask)
+        assert (await it.run("1 + 1", session=session))["value"] == "2"
+        assert fake.asked == 3
+
+
+@pytest.mark.parametrize("session", [True, False])
+async def test_a_call_whose_keepers_all_die_before_they_are_ready_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: bool
+) -> None:
+    async with built(tmp_path) as it:
+        fake = _DeadKeepers(it.executor, deaths=100)
+        monkeypatch.setattr(it.executor, "ask_new_keeper", fake.ask)
+        with pytest.raises(LaunchRefused, match="5 python sessions died"):
+            await it.run("1 + 1", session=session)
+        assert fake.asked == 5
+
+
+async def test_what_a_keeper_left_that_was_killed_while_it_made_its_link_goes_with_the_next(
+    tmp_path: Path,
+) -> None:
+    async with built(tmp_path) as it:
+        folder = it.home.sessions / "ci"
+        folder.mkdir()
+        (folder / "python.0123abcd").symlink_to("1 2 3")
+        await it.run("1")
+        assert [path.name for path in folder.iterdir()] == ["python"]
+
+
+class _DeadKeepers:
+    """The first `deaths` keepers are killed, or their mother, as soon as they are asked for."""
+
+    def __init__(self, executor: LocalExecutor, deaths: int) -> None:
+        self._ask, self._deaths, self.asked = executor.ask_new_keeper, deaths, 0
+
+    async def ask(self, kind: bytes, message: dict[str, Any]) -> Channel:
+        self.asked += 1
+        if self.asked > self._deaths:
+            return await self._ask(kind, message)
+        ours, theirs = socket.socketpair()
+        theirs.close()
+        return Channel(trio.socket.from_stdlib_socket(ours))
 
 
 async def test_a_failed_start_is_told_and_tried_again_by_the_next_call(tmp_path: Path) -> None:

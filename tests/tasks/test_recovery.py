@@ -8,8 +8,11 @@ import trio
 import trio.testing
 from tasks.building import BASE, Built, FakeExecutor, FakeJob, ask, built
 
+from engine.errors import ExpiredHandle
 from engine.jobs.directory import Spec, TaskDirectory, make_directory
+from engine.jobs.executor import Order
 from engine.model import Kind
+from engine.store.ledger import Tomb
 from engine.tasks.recovery import Recovery, recover
 
 
@@ -95,6 +98,49 @@ async def test_a_task_whose_folder_was_removed_is_lost_and_its_handle_known(tmp_
         again = engine.catalog.find(task.record.task_id)
         await engine.supervisor.wait_ended(again, 5)
         assert again.record.status == "lost"
+
+
+async def test_a_task_is_listed_from_the_start_on_before_a_keeper_says_that_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = FakeExecutor()
+
+    async def launch(_directory: TaskDirectory, _order: Order) -> FakeJob:
+        return await trio.sleep_forever()
+
+    monkeypatch.setattr(executor, "launch", launch)
+    async with built(tmp_path, executor) as engine:
+        id_ = leave_spec(engine, 1)
+        assert await recovered(engine) == Recovery(queued=1)
+        await engine.index.flush()
+        rows = engine.index.newest_first(caller=None, states=None, before=None)
+        assert [row.id for row in rows] == [id_]
+
+
+@pytest.mark.parametrize("is_ended_known", [True, False])
+@pytest.mark.parametrize("has_files", [True, False])
+async def test_a_task_that_was_forgotten_stays_so_though_its_row_and_folder_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ended_known: bool, has_files: bool
+) -> None:
+    """Its engine was killed between the tomb, which is written first, and the rest."""
+    async with built(tmp_path, FakeExecutor()) as engine:
+        task = await engine.supervisor.accept(ask())
+        await engine.supervisor.wait_inline(task, 0)
+        if not is_ended_known:
+            await engine.index.flush()
+            monkeypatch.setattr(engine.index, "put", lambda _record: None)
+        await engine.canceller.cancel(task, 0, by="ci")
+        await engine.index.flush()
+        await engine.ledger.add(Tomb(id=task.id, ended_at=6, status="cancelled"))
+    if not has_files:
+        shutil.rmtree(task.directory.path)
+    async with built(tmp_path, FakeExecutor()) as engine:
+        assert await recovered(engine) == Recovery()
+        with pytest.raises(ExpiredHandle):
+            engine.catalog.find(task.record.task_id)
+        await engine.index.flush()
+        assert list(engine.index.newest_first(caller=None, states=None, before=None)) == []
+        assert not task.directory.path.exists()
 
 
 async def test_strangers_of_one_name_are_all_put_aside(tmp_path: Path) -> None:

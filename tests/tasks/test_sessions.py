@@ -26,3 +26,12 @@ def test_a_caller_without_a_file_is_new_and_a_reset_forgets_the_file(tmp_path: P
     sessions.reset("ci")
     assert [path.name for path in (tmp_path / "ci").iterdir()] == ["python"]
     sessions.reset("ci")  # there is none: nothing to say
+
+
+def test_a_state_that_a_killed_engine_had_not_written_whole_is_gone_with_the_first_look(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "ci").mkdir()
+    (tmp_path / "ci" / "shell.new").write_bytes(b"half")
+    assert ShellSessions(tmp_path).state("ci") is None
+    assert list((tmp_path / "ci").iterdir()) == []
