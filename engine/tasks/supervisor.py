@@ -217,7 +217,10 @@ class Supervisor:
         order, task.plan = self._starter.order(spec, state)
         task.spec = spec
         task.change(cwd=as_text(order.cwd))
-        return await self._executor.launch(task.directory, order)
+        job = await self._executor.launch(task.directory, order)
+        if is_shell and self._warm.is_hurried(spec.caller):
+            self._job_nursery.start_soon(self._warm.renew, spec.caller)
+        return job
 
     async def _watch(self, task: Task, job: RunningJob) -> Outcome:
         task.job = job
@@ -426,7 +429,7 @@ class Supervisor:
         """Have files, and if this call ended inline a shell, ready for one that may follow."""
         record = task.record
         if record.kind is Kind.BASH and record.session and task.is_ended and not record.promoted:
-            self._job_nursery.start_soon(self._warm.renew, record.caller)
+            self._job_nursery.start_soon(self._warm.replied, record.caller)
         self._job_nursery.start_soon(self._directories.refill)
 
     def _promote(self, task: Task) -> None:

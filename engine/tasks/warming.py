@@ -3,11 +3,13 @@
 Starting bash, having it restore a session and then run a command takes three times as long as the
 command alone. So after a reply the caller's next shell is started, and waits. It is for a call as
 most are, in the session and with nothing of its own but the text; any other starts its own shell.
+Where calls come one upon the other and change nothing, the next shell is started with each call:
+after the reply there would be no time.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
@@ -22,8 +24,12 @@ from engine.tasks.sessions import ShellSessions
 from engine.tasks.starting import Asked, Starter
 
 KEEP_SECS: Final = 300.0  # that a shell waits for a call
+HURRY_SECS: Final = 0.003  # from a reply to the next call of one who is in a hurry
+MAX_PACES: Final = 1_000  # callers whose pace is known
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 
 class _Ready(msgspec.Struct, frozen=True):
@@ -32,6 +38,13 @@ class _Ready(msgspec.Struct, frozen=True):
     id: str
     state: ShellState
     until: float  # trio.current_time
+
+
+class _Pace(msgspec.Struct, frozen=True):
+    """Of a caller's last call in its session."""
+
+    replied_at: float  # trio.current_time
+    has_changed: bool  # the session
 
 
 class WarmShells:
@@ -49,6 +62,8 @@ class WarmShells:
         self._directories = directories
         self._limit = limit
         self._ready: dict[str, _Ready] = {}  # by caller, the oldest first
+        self._paces: dict[str, _Pace] = {}
+        self._started_from: dict[str, ShellState | None] = {}  # the calls that run
         self._changed = trio.Event()
 
     def id_for(self, caller: str) -> str | None:
@@ -58,12 +73,28 @@ class WarmShells:
 
     def take(self, spec: Spec, state: ShellState | None) -> None:
         """Have the launch of `spec` from `state` find its shell, or none that is another's."""
+        if spec.session and spec.command is not None:
+            _put(self._started_from, spec.caller, state)
         ready = self._ready.get(spec.caller)
         if ready is None or ready.id != spec.id:
             return
         del self._ready[spec.caller]
         if ready.state is not state or not is_plain(spec):
             self._end(ready)
+
+    def is_hurried(self, caller: str) -> bool:
+        """Whether the next shell should be started while this call runs."""
+        pace = self._paces.get(caller)
+        if pace is None or pace.has_changed:
+            return False
+        return trio.current_time() - pace.replied_at < HURRY_SECS
+
+    async def replied(self, caller: str) -> None:
+        """A call in the caller's session has ended and is answered: the next may come."""
+        before = self._started_from.pop(caller, None)
+        has_changed = self._sessions.state(caller) is not before
+        _put(self._paces, caller, _Pace(trio.current_time(), has_changed))
+        await self.renew(caller)
 
     async def renew(self, caller: str) -> None:
         """Have a shell ready from the caller's state as it is now."""
@@ -112,6 +143,14 @@ class WarmShells:
             await trio.sleep_until(ready.until)
             if self._ready.get(caller) is ready:
                 self.discard(caller)
+
+
+def _put(known: dict[str, T], caller: str, value: T) -> None:
+    """Note the newest of a caller; of too many callers the one longest quiet is dropped."""
+    known.pop(caller, None)
+    if len(known) >= MAX_PACES:
+        del known[next(iter(known))]
+    known[caller] = value
 
 
 def is_plain(call: Asked | Spec) -> bool:

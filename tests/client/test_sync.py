@@ -27,9 +27,7 @@ def test_after_the_block_it_is_closed(fake: FakeEngine) -> None:
         engine.run("true")
 
 
-def test_what_is_no_json_is_unsendable_and_nothing_is_sent(
-    fake: FakeEngine, plain: Engine
-) -> None:
+def test_what_is_no_json_is_unsendable_and_nothing_is_sent(fake: FakeEngine, plain: Engine) -> None:
     with pytest.raises(Unsendable, match="bytes is not JSON serializable"):
         plain.bash(b"true")  # type: ignore[arg-type]
     with pytest.raises(Unsendable, match="PosixPath is not JSON serializable"):
