@@ -19,6 +19,8 @@ _SET_AT_START: Final = (
     b"HOME HOSTNAME HOSTTYPE IFS MACHTYPE OLDPWD OPTERR OPTIND OSTYPE PATH PS4 SHELL TERM".split()
 )
 _OPTIONS_AT_START: Final = frozenset({b"braceexpand", b"hashall", b"interactive-comments"})
+_PLAIN: Final = (b"declare -x ", b"declare -- ")
+_QUOTES: Final = (b'"', b"'")
 # Functions of these names are defined last: what comes before needs the builtins.
 OUR_WORDS: Final = frozenset(b"alias builtin command declare eval set shopt umask unset".split())
 
@@ -77,9 +79,7 @@ def _restoring(state: ShellState, declared: dict[bytes, bytes]) -> Iterable[byte
     )
     if absent := [name for name in _SET_AT_START if name not in state.variables]:
         yield b"unset -v " + b" ".join(absent)
-    for name, text in state.variables.items():
-        if name not in declared:
-            yield text
+    yield from _variables({n: t for n, t in state.variables.items() if n not in declared})
     yield b"umask " + state.umask
     yield state.aliases
     for function in state.functions:
@@ -88,6 +88,27 @@ def _restoring(state: ShellState, declared: dict[bytes, bytes]) -> Iterable[byte
             yield b"eval " + _quote(function.definition)
             if function.flags:
                 yield b"declare -f%s %s" % (function.flags, function.name)
+
+
+def _variables(variables: dict[bytes, bytes]) -> Iterable[bytes]:
+    """The commands that make them, plain ones in one: each command costs as much as a variable.
+
+    What says how bytes are read comes first.
+    """
+    plain: dict[bytes, list[bytes]] = {word: [] for word in _PLAIN}
+    for name, text in variables.items():
+        word = text[: len(_PLAIN[0])]
+        is_alone = text[-1:] in _QUOTES  # else a second command gives it an attribute
+        is_plain = word in plain and text.startswith(name + b"=", len(word)) and is_alone
+        if is_plain and not _is_locale(name):
+            plain[word].append(text[len(word) :])
+        else:
+            yield text
+    yield from (word + b" ".join(entries) for word, entries in plain.items() if entries)
+
+
+def _is_locale(name: bytes) -> bool:
+    return name == b"LANG" or name.startswith(b"LC_")
 
 
 def _last_steps(

@@ -42,6 +42,27 @@ _TERMINAL_SIZE: Final = frozenset((b"COLUMNS", b"LINES"))
 _KEPT_OUT: Final = frozenset(("_", "BASHOPTS", "BASH_ENV", "POSIXLY_CORRECT", "PWD", "SHELLOPTS"))
 
 
+class _Prologues:
+    """The newest prologues: a call's is that of the call before it, if nothing has changed."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: dict[object, tuple[ShellState | None, bytes]] = {}  # the state keeps its id
+
+    def get(
+        self, state: ShellState | None, declared: dict[bytes, bytes], *, session: bool
+    ) -> bytes:
+        key = (id(state), session, *declared.items())
+        if key not in self._known:
+            if len(self._known) >= self._most:
+                del self._known[next(iter(self._known))]
+            self._known[key] = (state, write_prologue(state, declared, session=session))
+        return self._known[key][1]
+
+
+_PROLOGUES: Final = _Prologues(16)
+
+
 class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How the shell of one call is started, and what `commit` must know of it."""
 
@@ -91,7 +112,7 @@ def plan_call(
     return CallPlan(
         argv=shell.argv(session=session),
         environ=environ,
-        prologue=write_prologue(state, _encode(declared | late), session=session),
+        prologue=_PROLOGUES.get(state, _encode(declared | late), session=session),
         call=write_call(command, restarts_clock=restarts_clock),
         prior=state,
         put_in=_encode({n: v for n, v in put_in.items() if _is_variable(n)}),

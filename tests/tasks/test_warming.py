@@ -174,3 +174,29 @@ async def test_a_shell_waits_five_minutes(
 def test_a_call_with_something_of_its_own_starts_its_own_shell(own: dict[str, object]) -> None:
     assert is_plain(spec("a"))
     assert not is_plain(msgspec.structs.replace(spec("a"), **own))
+
+
+async def test_one_in_a_hurry_who_changes_nothing_has_the_next_shell_started_with_the_call(
+    warming: Warming,
+) -> None:
+    warming.sessions.states["ci"] = STATE
+    assert not warming.shells.is_hurried("ci")
+    for after, hurried in ((STATE, True), (OTHER, False), (OTHER, True)):
+        warming.shells.take(spec("x"), warming.sessions.state("ci"))
+        warming.sessions.states["ci"] = after
+        await warming.shells.replied("ci")
+        assert warming.shells.is_hurried("ci") is hurried
+
+
+async def test_one_who_takes_time_has_it_started_after_the_reply(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    warming = Warming(tmp_path)
+    warming.sessions.states["ci"] = STATE
+    warming.shells.take(spec("x"), STATE)
+    await warming.shells.replied("ci")
+    await trio.sleep(0.002)
+    assert warming.shells.is_hurried("ci")
+    await trio.sleep(0.002)
+    assert not warming.shells.is_hurried("ci")
+    assert warming.shells.id_for("ci") is not None
