@@ -47,6 +47,7 @@ from engine.server.tokens import BadTokenFile, Tokens, load_or_make_tokens, writ
 from engine.startup import (
     REFUSED,
     CannotStart,
+    check_limits,
     collect_garbage_less,
     lock_home,
     prepare_home,
@@ -90,6 +91,7 @@ def run(
     place = Home(Path(home).absolute())
     umask = os.umask(0o077)
     try:
+        check_limits()
         prepare_home(place)
         lock_fd = lock_home(place)  # held as long as this process lives
         flags = {"listen": listen, "slots": slots, "log_format": log_format}

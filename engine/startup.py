@@ -14,6 +14,11 @@ from engine.model import as_text
 
 HOME_TAKEN: Final = 3  # exit code: another engine has this home
 REFUSED: Final = 1  # exit code: it cannot start here
+# Whoever reaches them gets a signal: SIGXCPU, SIGXFSZ (setrlimit(2)).
+_DEADLY: Final = (
+    (resource.RLIMIT_CPU, "t", "processor time"),
+    (resource.RLIMIT_FSIZE, "f", "the size of files"),
+)
 MIN_DESCRIPTORS: Final = 256  # of engine and keeper each: under it they would fail in mid-work
 
 
@@ -23,6 +28,22 @@ class CannotStart(Exception):
     def __init__(self, text: str, code: int = REFUSED) -> None:
         super().__init__(text)
         self.code = code
+
+
+def check_limits() -> None:
+    """Raise CannotStart under a limit that would end the engine in the middle of its work.
+
+    One that may be lifted is lifted, for the jobs too: they are other people's than the shell's in
+    which the engine was started.
+    """
+    for number, option, what in _DEADLY:
+        _soft, hard = resource.getrlimit(number)
+        if hard != resource.RLIM_INFINITY:
+            raise CannotStart(
+                f"{what} is limited (ulimit -H{option}): the engine would be killed in mid-work; "
+                "start it from a shell without that limit"
+            )
+        resource.setrlimit(number, (hard, hard))
 
 
 def prepare_home(home: Home) -> None:

@@ -229,6 +229,35 @@ def test_too_few_descriptors_are_told_at_the_start(home: Path) -> None:
     assert (done.returncode, done.stderr) == (1, said)
 
 
+@pytest.mark.parametrize(
+    ("option", "what"), [("t 1", "processor time"), ("f 100", "the size of files")]
+)
+def test_a_limit_that_would_end_the_engine_is_told_at_the_start_or_lifted(
+    home: Path, option: str, what: str
+) -> None:
+    serve = [str(PROGRAM), "serve", "--home", str(home)]
+    hard = subprocess.run(
+        ["bash", "-c", f'ulimit -{option}; exec "$@"', "bash", *serve],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert hard.returncode == 1
+    assert hard.stderr.startswith(f"engine: {what} is limited (ulimit -H{option[0]}): ")
+    assert not home.exists()
+    run = [str(PROGRAM), "run", "--home", str(home), f"ulimit -{option[0]}"]
+    soft = subprocess.run(
+        ["bash", "-c", f'ulimit -S{option}; exec "$@"', "bash", *run],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    subprocess.run(
+        [PROGRAM, "stop", "--home", home], check=True, capture_output=True, timeout=LIMIT
+    )
+    assert (soft.returncode, soft.stdout, soft.stderr) == (0, "unlimited\n", "")
+
+
 # -- its end ---------------------------------------------------------------------------------------
 
 
