@@ -1,8 +1,8 @@
 # The first python3 that is new enough; another one: make PYTHON=/path/to/python3
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
-# One more than the cores of the smallest machine: many tests wait for processes.
-JOBS ?= 3
+# Two for each core of the smallest machine: many tests wait for processes.
+JOBS ?= 4
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

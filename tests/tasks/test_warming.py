@@ -177,8 +177,9 @@ def test_a_call_with_something_of_its_own_starts_its_own_shell(own: dict[str, ob
 
 
 async def test_one_in_a_hurry_who_changes_nothing_has_the_next_shell_started_with_the_call(
-    warming: Warming,
+    tmp_path: Path, mock_clock: trio.testing.MockClock
 ) -> None:
+    warming = Warming(tmp_path)
     warming.sessions.states["ci"] = STATE
     assert not warming.shells.is_hurried("ci")
     for after, hurried in ((STATE, True), (OTHER, False), (OTHER, True)):
