@@ -10,6 +10,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
+import trio
+
 from engine.errors import NO_ROOM, InvalidParams
 from engine.errors import OutputGone as OutputGoneError
 from engine.jobs.excerpt import Excerpt, Source, excerpt, excerpt_pair, recent
@@ -20,6 +22,9 @@ from engine.journal.levels import Level, LevelFinder, is_plain
 from engine.tasks.task import Task
 from engine.threads import in_thread
 
+# Threads that read outputs take turns with the engine's own at the interpreter: beside forty of
+# them it would have one turn in forty.
+_READERS: Final = trio.CapacityLimiter(2)
 INLINE_BYTES: Final = 1 << 20  # output above this size is excerpted in a thread,
 SEARCHED_BYTES: Final = 64 << 10  # or this one, where it is searched for errors
 LOOKED_LINES: Final = 40_000  # of a gap, from either end, that are looked at; 50 ms
@@ -82,7 +87,7 @@ async def _read(
             return function(sources)
 
     if task.record.output_bytes > inline_bytes:
-        return await in_thread(work)
+        return await in_thread(work, limiter=_READERS)
     return work()
 
 

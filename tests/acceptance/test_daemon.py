@@ -379,9 +379,7 @@ def test_the_descriptors_and_the_memory_of_500_short_jobs_are_given_back(engine:
         base, memory = _descriptors(engine.pid), _resident_bytes(engine.pid)
         for _ in range(25):
             burst()
-        # Keepers that wait for a job, a shell started ahead, readers: some more or less. A leak
-        # of one a burst would be 25.
-        assert _descriptors(engine.pid) <= base + 20
+        assert _descriptors(engine.pid) <= base + 2
         assert _resident_bytes(engine.pid) < memory + (8 << 20)
         assert memory < 60 << 20
 

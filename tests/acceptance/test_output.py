@@ -364,7 +364,7 @@ def test_a_follower_that_never_reads_holds_up_nobody(engine: Engine, client: Cli
         resident = int(Path(f"/proc/{engine.pid}/statm").read_text().split()[1]) * 4096
         slow.drop()
 
-    assert took < 5  # seconds; held up, it would wait for the follower's end
+    assert took < 0.5
     assert page["text"].startswith("y\ny\n")
     assert resident < 300_000_000
     caller.cancel(task)
