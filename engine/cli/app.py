@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from engine.cli.console import Console
-from engine.client.identity import inherited
+from engine.client.identity import is_text, sendable
 
 if TYPE_CHECKING:
     from engine.client.blocking import Client
@@ -112,14 +112,9 @@ class App:
 
     def greeting(self) -> dict[str, Any]:
         """The params of `hello`: this process's directory and environment without ENGINE_…"""
-        env = {}
-        for name, value in inherited(self.environ).items():
-            if name.startswith("ENGINE_"):
-                continue
-            if not (is_text(name) and is_text(value)):
-                self.console.say(f"the variable {name} is not UTF-8 and is left out")
-                continue
-            env[name] = value
+        env, left_out = sendable(self.environ)
+        for name in left_out:
+            self.console.say(f"the variable {name} is not UTF-8 and is left out")
         cwd = self.directory()
         return {"cwd": cwd if cwd and is_text(cwd) else None, "env": env, "client": "engine cli"}
 
@@ -149,15 +144,6 @@ def default_caller() -> str:
     except KeyError:
         login = str(os.getuid())
     return "cli-" + re.sub(r"[^a-z0-9_-]", "-", login)[:60]
-
-
-def is_text(text: str) -> bool:
-    """Whether `text`, as the system handed it to us, is UTF-8 (has no lone surrogates)."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def read_stdin(what: str) -> str:

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import click
 
-from engine.cli.app import App, is_text, read_stdin
+from engine.cli.app import App, read_stdin
 from engine.cli.replylogs import ReplyLogs, log_options
 from engine.cli.verbs import Seconds, Verb, verb
+from engine.client.identity import is_text
 
 TEXT_BYTES: Final = 1 << 20  # the most that the engine takes of a command or code
 UNKEPT: Final = "--on-disconnect cancel and --detach exclude each other"

@@ -12,8 +12,9 @@ from typing import Any, Final
 import click
 
 from engine.cli import exits
-from engine.cli.app import App, is_text
+from engine.cli.app import App
 from engine.cli.verbs import Verb, task_argument, verb
+from engine.client.identity import is_text
 
 PIECE: Final = 256 << 10  # bytes in one call
 FIRST_PAUSE: Final = 0.05  # seconds until a job that has not read is asked again; doubled

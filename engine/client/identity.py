@@ -27,19 +27,28 @@ def greeting(client: str, environ: Mapping[str, str]) -> Params:
 
     What is no UTF-8 cannot be sent and is left out.
     """
-    env = {
-        name: value
-        for name, value in inherited(environ).items()
-        if not name.startswith(RESERVED) and _is_text(name) and _is_text(value)
-    }
+    env, _left_out = sendable(environ)
     try:
         cwd = os.getcwd()
     except FileNotFoundError:  # removed under us: sessions start in the user's home
         return {"env": env, "client": client}
-    return {"cwd": cwd if _is_text(cwd) else None, "env": env, "client": client}
+    return {"cwd": cwd if is_text(cwd) else None, "env": env, "client": client}
 
 
-def inherited(environ: Mapping[str, str]) -> Mapping[str, str]:
+def sendable(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The variables of `environ` that a job may have, and the names of those that are no UTF-8."""
+    env, left_out = {}, []
+    for name, value in _inherited(environ).items():
+        if name.startswith(RESERVED):
+            continue
+        if is_text(name) and is_text(value):
+            env[name] = value
+        else:
+            left_out.append(name)
+    return env, left_out
+
+
+def _inherited(environ: Mapping[str, str]) -> Mapping[str, str]:
     """`environ` without the LC_CTYPE that Python gave itself at its start (PEP 538)."""
     if environ.get("LC_CTYPE") not in _COERCED:
         return environ
@@ -48,7 +57,8 @@ def inherited(environ: Mapping[str, str]) -> Mapping[str, str]:
     return environ if is_ours else {n: v for n, v in environ.items() if n != "LC_CTYPE"}
 
 
-def _is_text(text: str) -> bool:
+def is_text(text: str) -> bool:
+    """Whether `text`, as the system handed it to us, is UTF-8 (has no lone surrogates)."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -40,16 +40,10 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str]
 
 
-class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was asked: enough to start the job after the engine that accepted it is gone."""
+class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A call that starts something, as its method understood it."""
 
-    v: int = 1
-    id: str
     caller: str
-    kind: Kind
-    title: str
-    order: int
-    created_at: int  # ms
     base: Base
     command: str | None = None
     argv: list[str] | None = None
@@ -64,6 +58,17 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     deadline_secs: float | None = None
     key: str | None = None
     digest: str | None = None  # of what the call asked to run, for `key`
+
+
+class Spec(Asked, frozen=True, kw_only=True, omit_defaults=True):
+    """What was asked: enough to start the job after the engine that accepted it is gone."""
+
+    v: int = 1
+    id: str
+    kind: Kind
+    title: str
+    order: int
+    created_at: int  # ms
 
 
 class _Trouble(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ import hashlib
 from typing import Any
 
 from engine.errors import Forbidden
+from engine.jobs.directory import Asked
 from engine.protocol.params import (
     BashParams,
     CancelParams,
@@ -19,7 +20,6 @@ from engine.server import replies
 from engine.server.dispatcher import Request
 from engine.server.services import Services, caller_of, check_owner, handle_of
 from engine.tasks.cancelling import Cancelled
-from engine.tasks.starting import Asked
 from engine.tasks.task import Task
 
 

@@ -13,13 +13,12 @@ import trio
 
 from engine.config import Home, Settings
 from engine.errors import KeyConflict, Overloaded, ShuttingDown
-from engine.jobs.directory import Spec, TaskDirectory
+from engine.jobs.directory import Asked, Spec, TaskDirectory
 from engine.model import Kind, TaskRecord, now_ms, title_of
 from engine.store.ledger import Key, Ledger
 from engine.store.writer import StoreUnavailable
 from engine.tasks.ahead import DirectoriesAhead
 from engine.tasks.catalog import Catalog
-from engine.tasks.starting import Asked
 from engine.tasks.task import Task
 from engine.tasks.warming import WarmShells, is_plain
 

@@ -8,8 +8,6 @@ import shutil
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
 from engine.jobs.directory import Base, Spec
 from engine.jobs.executor import Order
 from engine.jobs.orphans import MARK
@@ -22,26 +20,6 @@ DEFAULTS: Final = {"NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat", "TERM": 
 TERMINAL_DEFAULTS: Final = {"TERM": "xterm"}
 _BASE_NAMES: Final = frozenset({"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ", "TMPDIR"})
 _BASE_PREFIXES: Final = ("LC_", "XDG_")
-
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that starts something, as its method understood it."""
-
-    caller: str
-    base: Base
-    command: str | None = None
-    argv: list[str] | None = None
-    code: str | None = None
-    session: bool = False
-    cwd: str | None = None
-    env: dict[str, str] = {}
-    stdin: str | None = None
-    stdin_open: bool = False
-    pty: bool = False
-    split: bool = False
-    deadline_secs: float | None = None
-    key: str | None = None
-    digest: str | None = None
 
 
 def default_base(environ: Mapping[str, str]) -> Base:

@@ -16,7 +16,7 @@ import structlog
 import trio
 
 from engine.errors import InvalidState, Overloaded
-from engine.jobs.directory import TaskDirectory
+from engine.jobs.directory import Asked, TaskDirectory
 from engine.jobs.executor import Executor, LaunchRefused, Outcome, RunningJob
 from engine.jobs.pythonlocal import InterpreterFailed
 from engine.model import Kind, Status, TaskRecord, as_text, now_ms
@@ -30,7 +30,7 @@ from engine.tasks.catalog import Catalog
 from engine.tasks.pythons import OpeningCancelled, PythonSessions
 from engine.tasks.queue import FairQueue
 from engine.tasks.sessions import ShellSessions
-from engine.tasks.starting import Asked, Starter
+from engine.tasks.starting import Starter
 from engine.tasks.task import Listener, Task
 from engine.tasks.turns import Turns
 from engine.tasks.waits import Waits

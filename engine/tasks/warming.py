@@ -15,13 +15,13 @@ import msgspec
 import structlog
 import trio
 
-from engine.jobs.directory import Base, Spec
+from engine.jobs.directory import Asked, Base, Spec
 from engine.jobs.executor import Executor, LaunchRefused
 from engine.jobs.shellstate import ShellState
 from engine.model import Kind
 from engine.tasks.ahead import DirectoriesAhead
 from engine.tasks.sessions import ShellSessions
-from engine.tasks.starting import Asked, Starter
+from engine.tasks.starting import Starter
 
 KEEP_SECS: Final = 300.0  # that a shell waits for a call
 HURRY_SECS: Final = 0.003  # from a reply to the next call of one who is in a hurry
@@ -153,7 +153,7 @@ def _put(known: dict[str, T], caller: str, value: T) -> None:
     known[caller] = value
 
 
-def is_plain(call: Asked | Spec) -> bool:
+def is_plain(call: Asked) -> bool:
     """Whether a call has nothing of its own that its shell would have to be started with."""
     return (
         call.command is not None

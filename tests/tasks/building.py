@@ -11,7 +11,7 @@ from typing import Any, cast
 import trio
 
 from engine.config import Home, Settings
-from engine.jobs.directory import Base, TaskDirectory
+from engine.jobs.directory import Asked, Base, TaskDirectory
 from engine.jobs.executor import JobListener, LaunchRefused, Order, Outcome, Written
 from engine.jobs.local import LocalExecutor
 from engine.model import TaskRecord
@@ -23,7 +23,7 @@ from engine.tasks.cancelling import Canceller
 from engine.tasks.catalog import Catalog
 from engine.tasks.pythons import PythonSessions
 from engine.tasks.sessions import ShellSessions
-from engine.tasks.starting import Asked, Starter
+from engine.tasks.starting import Starter
 from engine.tasks.supervisor import Supervisor
 from engine.tasks.waits import Waits
 from engine.tasks.warming import WarmShells
