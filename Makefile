@@ -8,7 +8,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DELETE_ON_ERROR:
-.PHONY: install venv check format test demo cases bench reference soak crash-points lock clean
+.PHONY: install venv check format test demo cases bench reference soak fuzz crash-points hostile \
+	deliveries pollers lock clean
 
 install venv: $(STAMP)
 
@@ -30,7 +31,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n $(JOBS)
+	$(BIN)/python -m pytest -q -n $(JOBS) $(ARGS)
 
 demo: $(STAMP)
 	$(BIN)/python scripts/demo.py
@@ -47,9 +48,24 @@ reference: $(STAMP)
 soak: $(STAMP)
 	$(BIN)/python scripts/soak.py --minutes $(or $(MINUTES),10)
 
+# Half an hour; another seed each time, which it prints: ARGS='--seed S --target NAME' for the same.
+fuzz: $(STAMP)
+	nice $(BIN)/python scripts/fuzz.py --count $(or $(COUNT),1000000) --examples $(or $(EXAMPLES),200) $(ARGS)
+
+# Two minutes each.
+deliveries: $(STAMP)
+	$(BIN)/python scripts/deliveries.py $(ARGS)
+
+pollers: $(STAMP)
+	$(BIN)/python scripts/pollers.py $(ARGS)
+
 # Takes an hour; ARGS='--target mother --most 10' a minute.
 crash-points: $(STAMP)
 	$(BIN)/python scripts/crash_points.py $(ARGS)
+
+# Takes twenty minutes, and wants the machine for itself; ARGS='--only frames --rounds 1' one.
+hostile: $(STAMP)
+	$(BIN)/python scripts/hostile.py $(ARGS)
 
 # Writes the lock file anew, with the newest versions that pyproject.toml allows.
 lock:

@@ -12,7 +12,7 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,6 +22,8 @@ import trio
 
 from engine import PROTOCOL, VERSION
 from engine.config import BadSetting, Home, Settings, load_settings
+from engine.errors import InvalidState
+from engine.jobs.cgroup import JobCgroups, NoCgroup, take_cgroup
 from engine.jobs.oldlogs import serve_moves
 from engine.journal.journal import Journal
 from engine.model import now_ms, rfc3339
@@ -30,8 +32,15 @@ from engine.server.dispatcher import Dispatcher
 from engine.server.doors import Doors
 from engine.server.enginelog import LOG_SINK, configure_logging
 from engine.server.frontdoor import FrontDoor, Pages
+from engine.server.homewatch import HomeWatch
 from engine.server.listeners import (
+    PORT_FILE,
+    SECOND_NAME,
+    SOCKET_FILE,
     CannotListen,
+    keep_port,
+    missed_port,
+    name_again,
     open_tcp,
     open_unix,
     parse_listen,
@@ -43,7 +52,13 @@ from engine.server.logs import ReplyLogs
 from engine.server.methods import fingerprint, make_methods
 from engine.server.services import Services
 from engine.server.stats import Stats
-from engine.server.tokens import BadTokenFile, Tokens, load_or_make_tokens, write_facts
+from engine.server.tokens import (
+    FACTS_FILE,
+    BadTokenFile,
+    Tokens,
+    load_or_make_tokens,
+    write_facts,
+)
 from engine.startup import (
     REFUSED,
     CannotStart,
@@ -52,15 +67,26 @@ from engine.startup import (
     lock_home,
     prepare_home,
     raise_descriptor_limit,
+    take_reserve,
 )
+from engine.store.ended import Ended
 from engine.store.index import Committed, Index
 from engine.store.ledger import Ledger
+from engine.store.opening import NewerSchema
 from engine.tasks.accepting import Acceptor
 from engine.tasks.ahead import DirectoriesAhead
 from engine.tasks.cancelling import Canceller
 from engine.tasks.catalog import Catalog
+from engine.tasks.inbox import Inbox
+from engine.tasks.lanes import Lanes
+from engine.tasks.mode import Mode
 from engine.tasks.pythons import PythonSessions
 from engine.tasks.recovery import recover
+from engine.tasks.retention import Retention
+from engine.tasks.room import free_bytes, lack_of_room
+from engine.tasks.rounds import Rounds
+from engine.tasks.roundstart import RoundStarter
+from engine.tasks.schedule import Schedule
 from engine.tasks.sessions import ShellSessions
 from engine.tasks.starting import Starter, default_base
 from engine.tasks.supervisor import Supervisor
@@ -80,6 +106,7 @@ def run(
     home: str,
     listen: str | None = None,
     slots: int | None = None,
+    lanes: Mapping[str, int] | None = None,
     settings: Mapping[str, str] | None = None,
     log_format: str | None = None,
     notify_fd: int | None = None,
@@ -93,15 +120,15 @@ def run(
     try:
         check_limits()
         prepare_home(place)
-        lock_fd = lock_home(place)  # held as long as this process lives
-        flags = {"listen": listen, "slots": slots, "log_format": log_format}
+        lock = lock_home(place)  # held as long as this process lives
+        flags = {"listen": listen, "slots": slots, "lanes": lanes, "log_format": log_format}
         wanted = load_settings(place.path, dict(settings or {}), flags)
         check_listen(wanted)
         configure_logging(place, wanted)
         collect_garbage_less()
         sys.setswitchinterval(SWITCH_SECS)
-        trio.run(serve, place, wanted, umask, notify_fd)
-        os.close(lock_fd)
+        trio.run(serve, place, wanted, umask, notify_fd, _own_cgroup(place))
+        lock.close()
     except CannotStart as exc:
         print(f"engine: {exc}", file=sys.stderr)
         return exc.code
@@ -112,6 +139,14 @@ def run(
         print(f"engine: {exc}", file=sys.stderr)
         return REFUSED
     return 0
+
+
+def _own_cgroup(home: Home) -> JobCgroups | str:
+    """The engine's cgroup, of which this process is in the leaf now; or why there is none."""
+    try:
+        return take_cgroup(home.tasks)
+    except NoCgroup as exc:
+        return str(exc)
 
 
 def check_listen(settings: Settings) -> None:
@@ -142,22 +177,26 @@ async def serve(
     settings: Settings,
     umask: int,
     notify_fd: int | None = None,
+    cgroups: JobCgroups | str = "not asked for",
     *,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve in `home`, which the caller has locked, until a signal or `shutdown` ends it.
 
+    `cgroups`: for jobs with a limit of memory, or why there are none.
     Starts with the TCP listener's URL. Raises CannotListen, BadTokenFile, CannotStart.
     """
     with ExitStack() as stack:
         waits, stop, started_at = Waits(), Stop(), now_ms()
         try:
             human = None if settings.human_token_file is None else Path(settings.human_token_file)
+            had_engine = (home.path / FACTS_FILE).exists()
             tokens = load_or_make_tokens(home.path, human)
             has_past = any(entry.name != home.ahead.name for entry in os.scandir(home.tasks))
             index = Index(
                 home.index,
-                lambda done: _on_committed(waits, journal, stats, done),  # made before any commit
+                # Made before any commit.
+                lambda done: _on_committed(waits, journal, stats, retention, done),
                 most_lines=settings.journal_lines,
                 is_watched=lambda: waits.is_anybody("tasks") or waits.is_anybody("lines"),
                 has_past=has_past,
@@ -166,16 +205,37 @@ async def serve(
             stack.callback(index.close)
             LOG_SINK.journal = journal
             stack.callback(setattr, LOG_SINK, "journal", None)
-            ledger = Ledger(home.record)
+            ledger = Ledger(home.record, lambda: take_reserve(home), has_past=had_engine)
             stack.callback(ledger.close)
             catalog = Catalog(home, index, ledger)
+            inbox = Inbox(ledger, waits)
+            lanes = Lanes(settings.lanes, ledger)
+            rounds = Rounds(catalog, ledger, inbox, waits)
+            schedule = Schedule(
+                slots=settings.slot_count, lanes=lanes, mode=Mode(ledger), standing=rounds.end_of
+            )
             directories = DirectoriesAhead(home, catalog.is_buried)
             # Before the limit is raised: the jobs get the user's.
-            executor = TimedExecutor(home.keepers, home.keepers_log, umask=umask)
+            executor = TimedExecutor(
+                home.keepers,
+                home.keepers_log,
+                umask=umask,
+                cgroups=None if isinstance(cgroups, str) else cgroups,
+            )
             stack.callback(executor.close)
+            counting = CountingLog(journal, stats, executor)
+
+            def dropped(tasks: list[Ended]) -> None:
+                inbox.forget(*("t" + task.id for task in tasks))
+                for task in tasks:
+                    rounds.forgotten(task.round_id)
+
+            retention = Retention(settings, index, ledger, catalog, counting, dropped)
             raise_descriptor_limit()
             listeners = _open_listeners(home, settings, stack)
             _write_facts(home, tokens, listeners.tcp, started_at)
+        except NewerSchema as exc:
+            raise CannotStart(str(exc)) from exc
         except (OSError, sqlite3.Error) as exc:
             raise CannotStart(f"cannot use {home.path} as home: {exc}") from exc
         async with trio.open_nursery() as store_nursery:
@@ -183,7 +243,11 @@ async def serve(
             await store_nursery.start(ledger.serve)
             async with trio.open_nursery() as job_nursery:
                 starter = Starter(str(home.path), settings.output_cap_bytes)
-                sessions = ShellSessions(home.sessions)
+                sessions = ShellSessions(
+                    home.sessions,
+                    most_bytes=settings.session_state_bytes,
+                    most_total_bytes=settings.total_session_bytes,
+                )
                 warm = WarmShells(executor, starter, sessions, directories, settings.warm_shells)
                 job_nursery.start_soon(warm.serve)
                 supervisor = Supervisor(
@@ -194,9 +258,11 @@ async def serve(
                         ledger=ledger,
                         directories=directories,
                         warm=warm,
+                        lanes=lanes,
+                        rounds=rounds,
                         latest_order=index.latest_order,
                     ),
-                    slots=settings.slot_count,
+                    schedule=schedule,
                     executor=executor,
                     starter=starter,
                     sessions=sessions,
@@ -214,9 +280,13 @@ async def serve(
                     ledger=ledger,
                     catalog=catalog,
                     waits=waits,
-                    task_log=CountingLog(journal, stats, executor),
+                    inbox=inbox,
+                    rounds=rounds,
+                    task_log=retention,
                     job_nursery=job_nursery,
                 )
+                again = _what_is_made_again(home, settings, tokens, listeners, started_at)
+                watch = HomeWatch(home, again, sessions.write_anew, index.tidy)
                 services = Services(
                     settings=settings,
                     base=default_base(os.environ),
@@ -225,16 +295,25 @@ async def serve(
                     catalog=catalog,
                     index=index,
                     ledger=ledger,
+                    inbox=inbox,
+                    rounds=rounds,
+                    round_starter=RoundStarter(supervisor, ledger),
                     journal=journal,
                     logs=ReplyLogs(journal, index, ledger),
                     stats=stats,
+                    retention=retention,
                     waits=waits,
                     started_at=started_at,
                     fingerprint=fingerprint(),
                     stop=stop,
+                    no_memory=cgroups if isinstance(cgroups, str) else None,
+                    watch=watch,
+                    missed_port=None if settings.listen else missed_port(home.path, listeners.tcp),
                     ready=trio.Event(),
                 )
+                job_nursery.start_soon(watch.serve)
                 job_nursery.start_soon(serve_counts, services, executor, last_seq)
+                job_nursery.start_soon(supervisor.serve_mode)
                 kept = settings.log_file_bytes, settings.log_files
                 job_nursery.start_soon(serve_moves, home.keepers_log, *kept)
                 await _serve_clients(
@@ -245,13 +324,16 @@ async def serve(
     log.info("engine_stopped", mode=stop.mode)
 
 
-def _on_committed(waits: Waits, journal: Journal, stats: Stats, done: Committed) -> None:
+def _on_committed(
+    waits: Waits, journal: Journal, stats: Stats, retention: Retention, done: Committed
+) -> None:
     """Tell those who wait for rows and lines of what the index has committed."""
     journal.on_committed(done)
     if done.line_count:
         stats.committed(now_ms(), done.levels)
     if done.has_rows:
         waits.wake("tasks")
+        retention.check()
 
 
 class _Listeners(NamedTuple):
@@ -278,6 +360,20 @@ def _write_facts(home: Home, tokens: Tokens, tcp: trio.SocketListener, started_a
         version=VERSION,
         started_at=rfc3339(started_at),
     )
+
+
+def _what_is_made_again(
+    home: Home, settings: Settings, tokens: Tokens, listeners: _Listeners, started_at: int
+) -> dict[str, Callable[[], None]]:
+    """By its name in the home, how a file of the engine's is made that somebody has removed."""
+    remake: dict[str, Callable[[], None]] = {
+        SOCKET_FILE: lambda: name_again(home.path),
+        SECOND_NAME: lambda: name_again(home.path, SECOND_NAME),
+        FACTS_FILE: lambda: _write_facts(home, tokens, listeners.tcp, started_at),
+    }
+    if settings.listen is None:
+        remake[PORT_FILE] = lambda: keep_port(home.path, tcp_port(listeners.tcp))
+    return remake
 
 
 async def _serve_clients(
@@ -329,9 +425,19 @@ async def _serve_clients(
         found = await recover(
             home, services.index, services.ledger, services.supervisor, job_nursery
         )
-        services.ledger.keep_told({task.id for task in services.catalog.unfinished()})
+        going_on = {task.id for task in services.catalog.unfinished()}
+        services.ledger.keep_told(going_on | services.rounds.live.keys())
+        known = services.index.kept_ids() | services.catalog.live.keys()
+        latest_order = services.supervisor.acceptor.latest_order
+        ended, handles = services.rounds.known_ends(services.index.ended())
+        services.inbox.begin(ended, known, latest_order, handles)
         _read_on(home, services, job_nursery)
         services.ready.set()
+        job_nursery.start_soon(services.retention.serve)
+        has_tasks = services.catalog.count_unfinished
+        job_nursery.start_soon(
+            services.supervisor.sessions.serve, lambda caller: has_tasks(caller) > 0
+        )
         log.info(
             "engine_started",
             version=VERSION,
@@ -349,11 +455,17 @@ async def _serve_clients(
         log.info("engine_stopping", mode=stop.mode)
         if stop.mode == "cancel":
             services.supervisor.start_nothing()
-            await services.canceller.cancel_all(None, CANCEL_GRACE_SECS, by="engine")
+            try:
+                await services.canceller.cancel_all(None, CANCEL_GRACE_SECS, by="engine")
+            except InvalidState as exc:
+                log.error("not_cancelled", reason=str(exc))
             await services.supervisor.pythons.close_all()
         services.supervisor.stop()
         close_door.set()
-    remove_socket(home.path)
+    try:
+        remove_socket(home.path)
+    except OSError as exc:  # the next engine takes it away
+        log.warning("socket_left", reason=str(exc))
 
 
 def _read_on(home: Home, services: Services, job_nursery: trio.Nursery) -> None:
@@ -368,7 +480,7 @@ def _read_on(home: Home, services: Services, job_nursery: trio.Nursery) -> None:
         task = services.catalog.find(record.task_id)
         if task.id not in services.catalog.live:
             with contextlib.suppress(OSError):  # gone, folder and all
-                sizes = task.directory.output_sizes(record.files)
+                sizes, _dropped = task.directory.written(record.files)
                 task.change(sizes=tuple(map(max, sizes, record.sizes or sizes)))
             services.catalog.add(task)
             job_nursery.start_soon(services.supervisor.resolve, task)
@@ -380,8 +492,8 @@ def _readiness(services: Services, stop: Stop) -> str | None:
         return "shutting_down"
     if not services.ready.is_set():
         return "recovering"
-    disk = os.statvfs(services.catalog.home.tasks)
-    if disk.f_bavail * disk.f_frsize < services.settings.min_free_bytes:
+    tasks = services.catalog.home.tasks
+    if lack_of_room(tasks) or free_bytes(tasks) < services.settings.min_free_bytes:
         return "refusing"
     return None
 

@@ -141,6 +141,20 @@ class Overloaded(EngineError):
         return {"kind": self.kind, "limit": self.limit, **self.facts}
 
 
+def over_limit(what: str, setting: str, limit: int, do: str) -> Overloaded:
+    """The limit that a setting gives is reached: of what, and what the caller may do."""
+    return Overloaded(f"{what} ({setting} = {limit}); {do}", limit, setting=setting)
+
+
+class Unavailable(Exception):
+    """A part of the engine does not do its work now: to a client an `Overloaded` with that limit.
+
+    Raised far from any client, and caught by whoever can do without that part.
+    """
+
+    limit: ClassVar[str]
+
+
 class RequestCancelled(EngineError):
     """`$/cancelRequest` ended the call. The job, if there is one, was not touched."""
 
@@ -219,6 +233,8 @@ def known_error(exc: Exception) -> EngineError:
     """What a client is told of `exc`; InternalError where it is a bug of ours."""
     if isinstance(exc, OSError) and exc.errno in NO_ROOM:
         return Overloaded("the engine has no descriptor or memory left", "system")
+    if isinstance(exc, Unavailable):
+        return Overloaded(str(exc), exc.limit)
     return exc if isinstance(exc, EngineError) else InternalError()
 
 

@@ -13,6 +13,8 @@ from typing import Final
 
 import msgspec
 
+ENGINE_CGROUP: Final = "engine.leaf"  # in which the engine is, below the cgroup that it divides
+
 
 class Status(enum.StrEnum):
     """Where a task stands. All but the first three are final."""
@@ -69,6 +71,13 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str
 
 
+class ReadyWhen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What makes a job ready. One of the two is there."""
+
+    contains: str | None = None  # a line of its output that holds this
+    port: int | None = None  # on the loopback, once it accepts connections
+
+
 class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is known of a task at one moment: the row of the index, the facts of every reply."""
 
@@ -89,16 +98,30 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ended_at: int | None = None
     duration_ms: int | None = None
     cpu_ms: int | None = None
+    max_rss_bytes: int | None = None  # of a job with a cgroup of its own
     last_output_at: int | None = None
     sizes: tuple[int, ...] = ()  # bytes seen of each output file, in the order of `files`
     dropped: tuple[tuple[tuple[int, int], ...], ...] = ()  # ranges of them that are not kept
     split: bool = False
     session: bool = False
+    asked_bytes: int = 0  # of `spec.json`, where that is a large one: it may hold a long input
     cwd: str | None = None
     cwd_missing: str | None = None  # the directory that was gone
     survivors: tuple[Survivor, ...] = ()
     deadline_secs: float | None = None
     promoted: bool = False  # outlived the call that started it
+    lane: str | None = None
+    after: tuple[str, ...] = ()  # handles of what it waits for, as they were given
+    after_when: str = "succeeded"  # how they have to end
+    skipped_for: str | None = None  # why it could not start any more, in words
+    round_id: str | None = None
+    seat: str | None = None  # its name in the round
+    ready_when: ReadyWhen | None = None
+    ready: bool = False  # once and for all; of one that has ended before it was: never
+    ready_line: str | None = None  # by which it is
+    warnings: tuple[str, ...] = ()  # about its being ready
+    blocked: str | None = None  # `input` or `idle`, while it runs
+    prompt: str | None = None  # with `input`: the unfinished last line of its output
 
     @property
     def task_id(self) -> str:
@@ -120,6 +143,11 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def dropped_bytes(self) -> int:
         return sum(self.dropped_in(which) for which in range(len(self.dropped)))
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that are on disk, of output and of a large call."""
+        return self.output_bytes - self.dropped_bytes + self.asked_bytes
 
     def dropped_in(self, which: int) -> int:
         """Bytes that are not kept of one of `files`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TypeVar, TypeVarTuple, Unpack
 
@@ -9,6 +10,15 @@ import trio
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
+
+
+def check_cancelled() -> None:
+    """Raise trio.Cancelled where this thread works for a task that was cancelled; for long work.
+
+    On the event loop, which does such work where there is no thread, nothing.
+    """
+    with contextlib.suppress(RuntimeError):
+        trio.from_thread.check_cancelled()
 
 
 async def in_thread(

@@ -14,15 +14,8 @@ from typing import Any, Final
 
 from acceptance.running import Client, Engine, RpcError
 
-from scripts.crash_scenario import (
-    LINE,
-    REPLY_SECS,
-    SESSION_CALLS,
-    Call,
-    Json,
-    Scenario,
-    connected,
-)
+from scripts.crash_many import LINE, REPLY_SECS, Json
+from scripts.crash_scenario import SESSION_CALLS, Call, Scenario, connected
 
 EXPIRED: Final = -32004
 GONE_SECS: Final = 10.0  # from the stop of the engine to the end of its last process
@@ -32,7 +25,7 @@ _NAME: Final = re.compile(r"(?:^|\s)[:#] (\w\d)\b")
 # What lies in a home of which the engine was stopped, and in its folders.
 _TOP: Final = frozenset(
     {"engine.json", "engine.lock", "human.token", "listen.port", "keepers.log", "index.db"}
-    | {"record.db", "record.told", "keepers", "sessions", "tasks"}
+    | {"record.db", "record.told", "keepers", "reserve", "sessions", "tasks"}
 )
 _SESSION: Final = frozenset({"shell"})
 _TASK: Final = frozenset({"spec.json", "claim", "ready", "exit", "output"})
@@ -91,12 +84,13 @@ class Judge:
                 if self.scenario.calls[name].key and self.scenario.calls[name].is_sent:
                     self._try(self.scenario.make, client, name)
             self._end_all(client)
+            self.scenario.many.drain(client)
             for row in _rows(client):
                 found = _NAME.search(row["title"])
                 self.rows.setdefault(found[1] if found else row["title"], []).append(row)
             for call in self.scenario.calls.values():
                 self._look_at_end(client, call)
-            for caller in ("ann", "bob"):
+            for caller in ("ann", "bob"):  # who have interpreters
                 client.call("reset_session", {"as": caller, "kind": "python"})
 
     def _try(self, step: Any, *args: Any) -> None:
@@ -154,9 +148,13 @@ class Judge:
     def judge(self, engine: Engine) -> Account:
         """Hold it all against what was done; the engine has been stopped."""
         account = Account(wrong=list(self.wrong))
+        many = self.scenario.many
+        told = {f"t{call.handle}" for call in self.scenario.calls.values() if call.end}
+        may_kill = self._may_lose or self._may_kill
+        account.wrong += many.complaints(self.rows, told, may_kill=may_kill)
         for call in self.scenario.calls.values():
             self._judge_call(engine, call, account)
-        known = set(self.scenario.calls)
+        known = {*self.scenario.calls, *many.seats}
         for name, rows in self.rows.items():
             if name not in known and 'echo ": S0"' not in name:
                 account.wrong.append(f"a task that nobody asked for: {rows}")
@@ -196,7 +194,9 @@ class Judge:
                 account.wrong.append(f"{call.name}: told {other}, now {end}")
         if end["as"] != call.caller:
             account.wrong.append(f"{call.name} is {end['as']}'s")
-        if self._is_true(call, end):
+        if call.is_skipped and lines:
+            account.wrong.append(f"{call.name} has run and was to be skipped: {end}")
+        elif self._is_true(call, end):
             # A cancelled one may not have come to its line.
             (account.once if lines else account.unbegun).append(call.name)
             if not lines and call.code is not None:
@@ -229,7 +229,6 @@ class Judge:
         """What lies in the home that should not, and who still runs."""
         home = engine.home
         found = [f"{name} in the home" for name in set(os.listdir(home)) - _TOP]
-        found += [f"{name} in keepers" for name in os.listdir(home / "keepers")]
         ids = {row["taskId"][1:] for rows in self.rows.values() for row in rows}
         tasks = set(os.listdir(home / "tasks"))
         found += [f"{name} in tasks" for name in tasks - ids - {".ahead"}]
@@ -245,6 +244,8 @@ class Judge:
         while (left := engine.processes()) and time.monotonic() < until:
             time.sleep(0.02)
         found += [f"still runs: {pid} {_command(pid)}" for pid in left]
+        # Each keeper takes its socket away when it ends.
+        found += [f"{name} in keepers" for name in os.listdir(home / "keepers")]
         log = (home / "keepers.log").read_text(errors="replace")
         found += [log[-2000:]] if "Traceback" in log else []
         found += [engine.log_text()[-3000:]] if "Traceback" in engine.log_text() else []

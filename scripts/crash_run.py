@@ -13,12 +13,12 @@ from acceptance.running import Engine, RpcError
 from leaks import living
 
 from scripts.crash_account import Account, Judge
-from scripts.crash_scenario import LOOK_SECS, EngineDied, Scenario
+from scripts.crash_scenario import LANE, LOOK_SECS, EngineDied, Scenario
 from scripts.crash_tracing import KILLED, Attached, calls_made, place_of_kill, read_trace, wrapping
 
 RUN_SECS: Final = 60.0  # for one run; it takes three
 FIND_SECS: Final = 5.0  # for a process that is on its way
-OPTIONS: Final = ("--slots", "2", "--set", "min_free_bytes=0")
+OPTIONS: Final = ("--slots", "2", "--lane", f"{LANE}=1", "--set", "min_free_bytes=0")
 # What goes wrong in a run is its outcome.
 FAULTS: Final = (AssertionError, TimeoutError, subprocess.TimeoutExpired, EngineDied, RpcError)
 

@@ -2,8 +2,9 @@
 
 Two callers in two slots: calls in a session, each with a key and a shell started ahead; an argv
 job; one promoted that ends while no engine runs, one that runs on; two that are queued, one of
-them until the next engine; a cancel, a forget, code. Each job appends a line to a file of its own,
-so that a second run, or none, shows.
+them until the next engine; a cancel, a forget, code. A third has calls that wait for another's
+end, calls in a lane of one and a round, and takes their ends from its inbox: see `crash_many`. Each
+job appends a line to a file of its own, so that a second run, or none, shows.
 """
 
 from __future__ import annotations
@@ -18,11 +19,10 @@ from typing import Any, Final
 from acceptance.running import Client, Engine, Gate, RpcError
 from websockets.exceptions import WebSocketException
 
-Json = dict[str, Any]
+from scripts.crash_many import LINE, REPLY_SECS, Json, Many
 
-LINE: Final = "ran\n"
+LANE: Final = "one"  # the name of a lane of one
 SESSION_CALLS: Final = ("A0", "A1", "A2")  # of ann, in this order; each sets `v` to its own name
-REPLY_SECS: Final = 20.0  # for any one reply
 AHEAD_SECS: Final = 1.0  # for a shell that is started ahead; it may have been killed
 DEATH_SECS: Final = 5.0  # from the loss of a connection to the end of its engine
 AWAY_SECS: Final = 5.0  # for a job to end while no engine runs
@@ -47,9 +47,12 @@ class Call:
     is_sent: bool = False
     handle: str | None = None  # without its letter, from whichever reply
     end: Json | None = None  # the reply that told its end to who called, if one did
+    is_skipped: bool = False
 
     @property
     def status(self) -> str:
+        if self.is_skipped:
+            return "skipped"
         if self.code is None:
             return "cancelled"
         return "succeeded" if self.code == 0 else "failed"
@@ -76,8 +79,9 @@ class Scenario:
         self.marks.mkdir()
         self.gate = Gate(folder / "gate")  # of the job that ends while no engine runs
         self.late_gate = Gate(folder / "late-gate")  # of the one that runs on
-        made = self._shells() + self._others() + self._codes()
+        made = self._shells() + self._others() + self._codes() + self._waiting()
         self.calls = {call.name: call for call in made}
+        self.many = Many(self.marks)
         self.is_cancelled = self.is_forgotten = False  # by a reply
         self.forget_sent = False
 
@@ -105,6 +109,20 @@ class Scenario:
             self._bash("Q1", "bob", "echo queued; exit 4", "queued\n", 4, timeout_secs=0),
             self._bash("P2", "ann", wait_late, both, 6, **soon),
             self._bash("Q2", "bob", "echo late; exit 2", "late\n", 2, timeout_secs=0),
+        ]
+
+    def _waiting(self) -> list[Call]:
+        """Calls in a lane of one, and two that start after the first's end, or do not."""
+        free: Json = {"timeout_secs": 0, "session": False}
+        skipped = self._bash("S1", "cat", "echo never", "", None, **free)
+        skipped.is_skipped = True
+        return [
+            self._bash(
+                "L1", "cat", "echo first; sleep 0.05; exit 9", "first\n", 9, **free, lane=LANE
+            ),
+            self._bash("L2", "cat", "echo second", "second\n", 0, **free, lane=LANE),
+            self._bash("N1", "cat", "echo next; exit 8", "next\n", 8, **free),
+            skipped,
         ]
 
     def _codes(self) -> list[Call]:
@@ -150,9 +168,21 @@ class Scenario:
             self._cancel(client, "C1")
             self._wait(client, "Q1")
             self._forget(client, "B1")
+            self._run_waiting(engine, client, at)
             for name in ("Y1", "Y2", "P2", "Q2"):
                 at(name)
                 self.make(client, name)
+
+    def _run_waiting(self, engine: Engine, client: Client, at: Callable[[str], None]) -> None:
+        for name in ("L1", "L2", "N1", "S1"):
+            at(name)
+            self.make(client, name)
+            if name == "L1":
+                after = {"after": [f"k{self.calls[name].handle}"]}
+                self.calls["N1"].params |= {**after, "after_when": "failed"}
+                self.calls["S1"].params |= after
+        at("Z1")
+        self.many.run(engine, client)
 
     def make(self, client: Client, name: str) -> None:
         """Make a call and note its reply, whatever it says; a refusal is an AssertionError."""

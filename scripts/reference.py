@@ -33,13 +33,23 @@ PAGES: Final = sorted((Path(__file__).parents[1] / "engine" / "docs").glob("*.md
 MADE: Final = re.compile(r"(<!-- made: (.+?) -->\n).*?(<!-- end -->)", re.S)
 
 # What click cannot say of these: one TEXT and no more, and what must stand before ARGV.
-USAGE: Final = {"run": "TEXT", "exec": "-- ARGV...", "wait": "ID..."}
+USAGE: Final = {"run": "TEXT", "exec": "-- ARGV..."}
 UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"))
 
 
 def command(name: str) -> click.Command:
     found = cli.get_command(click.Context(cli), name)
     assert found is not None
+    return found
+
+
+def commands() -> dict[str, click.Command]:
+    """All verbs by name; of one that has verbs of its own, these: `round start`."""
+    found: dict[str, click.Command] = {}
+    for name in VERBS:
+        verb = command(name)
+        inner = verb.commands if isinstance(verb, click.Group) else {}
+        found |= {f"{name} {each}": inner[each] for each in inner} or {name: verb}
     return found
 
 
@@ -52,8 +62,7 @@ def options(found: click.Command) -> list[click.Option]:
 
 def verbs_table() -> str:
     rows = []
-    for name in VERBS:
-        found = command(name)
+    for name, found in commands().items():
         context = click.Context(found)
         words = [p.make_metavar(context) for p in found.params if isinstance(p, click.Argument)]
         usage = f"engine {name} {USAGE.get(name, ' '.join(words))}".strip()
@@ -66,8 +75,8 @@ def verbs_table() -> str:
 def options_table() -> str:
     """What one verb or several take besides what all take; those of the same verbs together."""
     takers: dict[tuple[str, str], list[str]] = {}
-    for name in VERBS:
-        for option in options(command(name)):
+    for name, found in commands().items():
+        for option in options(found):
             takers.setdefault((_names(option), _meaning(option)), []).append(name)
     groups = list(dict.fromkeys(map(tuple, takers.values())))
     rows = []

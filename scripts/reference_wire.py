@@ -13,7 +13,7 @@ from engine.server.methods import document
 Schema = dict[str, Any]
 
 OF_ALL_CALLS: Final = {"as", "tool_schema_fingerprint"}
-OF_ALL_RESULTS: Final = {"schemaChanged"}
+OF_ALL_RESULTS: Final = {"schemaChanged", "notices"}
 BASE: Final = "bash"  # the method whose params another one repeats
 ROW: Final = "TaskRow"  # the object whose members another one repeats
 LEVELS: Final = {"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}

@@ -32,7 +32,7 @@ from engine.keeper import taskfiles
 from engine.model import Kind
 from engine.store.index import Index
 from engine.tasks import ending
-from engine.tasks.accepting import record_of
+from engine.tasks.infolder import record_of
 
 PROGRAM = Path(sys.executable).with_name("engine")
 LIMIT = 60.0  # seconds for any one thing here

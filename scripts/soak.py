@@ -13,7 +13,6 @@ the table; exit code 1 where a line of it is wrong, and then the home is kept.
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import random
 import shutil
@@ -33,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 from scripts.soak_account import NEAR_SECS, NEAR_SHARE, Row, near_kills
-from scripts.soak_callers import NICE, Line, Stories
+from scripts.soak_callers import Stories
 from scripts.soak_end import (
     End,
     Life,
@@ -44,16 +43,10 @@ from scripts.soak_end import (
     read_mark,
     usage_rows,
 )
-from scripts.soak_jobs import (
-    FATES,
-    KINDS,
-    QUICK_FATES,
-    QUICK_KINDS,
-    SESSIONS,
-    Job,
-    Json,
-    Maker,
-)
+from scripts.soak_inbox import Inboxes
+from scripts.soak_jobs import Job, Json, Maker
+from scripts.soak_lines import NICE, Line
+from scripts.soak_orders import LANE, LANE_SLOTS, Order, Orders, order_rows
 from scripts.soak_watch import Bell, Reader, Tail
 
 SLOTS: Final = 10  # few: some calls are to wait
@@ -88,19 +81,21 @@ class Soak:
         for name in ("d0", "d1", "d2", "d3"):
             (self.places / name).mkdir(parents=True)
         settings = ("--set", "min_free_bytes=0", "--set", f"journal_lines={JOURNAL_LINES}")
-        self.engine = Engine(folder / "home", "--slots", str(SLOTS), *settings)
+        lane = ("--lane", f"{LANE}={LANE_SLOTS}")
+        self.engine = Engine(folder / "home", "--slots", str(SLOTS), *lane, *settings)
         self.lines = [Line(f"line {i}", is_tcp=i == 1) for i in range(max(CALLERS.values()) + 1)]
         self.judge, self.watch = Line("judge", is_tcp=False), Line("watch", is_tcp=True)
         self.bell = Bell(folder / "bell")
         run = random.randrange(100_000, 1_000_000)  # another one if the seed comes again
-        self.maker = Maker(self.random, self.marks, self.places, folder / "bell", run)
-        self.stories = Stories(seed, alive)
+        maker = Maker(self.random, self.marks, self.places, folder / "bell", run)
+        outside = [caller for caller, line in CALLERS.items() if line == FICKLE]
+        self.orders = Orders(self.random, maker, list(CALLERS), outside)
+        self.inboxes = Inboxes(list(CALLERS), lambda: len(self.lives), seed)
+        self.stories = Stories(seed, alive, self.inboxes.ledger)
         self.tail, self.reader = Tail(self.watch), Reader(self.watch)
         self.jobs: list[Job] = []
         self.lives: list[Life] = []
         self.setup: set[str] = set()
-        self._numbers = itertools.count(1)
-        self._shells = {caller: threading.Lock() for caller in CALLERS}  # one call at a time
         self._places = threading.Semaphore(STORIES)
         self._pool = ThreadPoolExecutor(STORIES, initializer=os.nice, initargs=(NICE,))
         self._near = self._begun = 0
@@ -108,7 +103,7 @@ class Soak:
 
     @property
     def all_lines(self) -> list[Line]:
-        return [*self.lines, self.judge, self.watch]
+        return [*self.lines, *self.inboxes.lines, self.judge, self.watch]
 
     # -- lives ------------------------------------------------------------------------------------
 
@@ -123,17 +118,19 @@ class Soak:
     def kill(self, began: tuple[float, Usage]) -> None:
         last = Usage.of(self.engine.pid)
         killed_at = time.time()
+        for line in self.all_lines:
+            line.hold()
         self.engine.kill()
         for line in self.all_lines:
-            line.drop()
+            line.part()
         self.lives.append(Life(began[0], killed_at, began[1], last))
 
     def run(self, minutes: float) -> None:
         """Lives and kills until the time is over; then all jobs come to their ends."""
         began = self.start()
         self.set_up()
-        self.tail.start()
-        self.reader.start()
+        for thread in (self.tail, self.reader, *self.inboxes.collectors):
+            thread.start()
         until = time.monotonic() + 60 * minutes
         while time.monotonic() < until:
             first = len(self.jobs)
@@ -166,16 +163,18 @@ class Soak:
         length = self.random.uniform(*LIFE_SECS)
         moments = sorted(self.random.uniform(0, length) for _ in range(count))
         began = time.monotonic()
+        self.inboxes.break_one(self.engine)
         for moment in moments:
             time.sleep(max(0.0, began + moment - time.monotonic()))
             self.send_one(is_short=False)
             if self.random.random() < 0.03:
-                self.lines[FICKLE].drop()
+                self.lines[FICKLE].part()
                 self.lines[FICKLE].open(self.engine)
         if time.monotonic() > self._next_flood:
             self._next_flood = time.monotonic() + FLOOD_SECS
             self.send_one(kind="flood", fate="ends")
         time.sleep(max(0.0, began + length - time.monotonic()))
+        self.inboxes.break_one(self.engine)
 
     @property
     def _surplus(self) -> int:
@@ -208,37 +207,24 @@ class Soak:
         if not self._places.acquire(blocking=False):
             self.stories.counts["not sent"] += 1
             return
-        caller = self.random.choice(list(CALLERS))
-        job, lock = self._make(caller, kind, fate, is_short=is_short)
-        line = self.lines[CALLERS[caller]]
-        job.sends = 1
-        self.jobs.append(job)
-        first = line.send(job.method, job.params)
-        if lock is not None:  # answered, it has committed or has left the session
+        order = self.orders.next(kind=kind, fate=fate, is_short=is_short)
+        line = self.lines[CALLERS[order.caller]]
+        for job in order.jobs:
+            job.sends = 1
+        self.jobs += order.jobs
+        first = line.send(order.method, order.params)
+        if (lock := order.lock) is not None:  # answered, it has committed or has left the session
             first.add_done_callback(lambda _future: lock.release())
-        self._pool.submit(self._follow, job, line, first)
+        self._pool.submit(self._follow, order, line, first)
 
-    def _follow(self, job: Job, line: Line, first: Future[Json]) -> None:
+    def _follow(self, order: Order, line: Line, first: Future[Json]) -> None:
         try:
-            self.stories.follow(job, line, first)
+            if order.seats is None:
+                self.stories.follow(order.jobs[0], line, first)
+            else:
+                self.stories.follow_round(order.seats, line, first)
         finally:
             self._places.release()
-
-    def _make(
-        self, caller: str, kind: str, fate: str, *, is_short: bool
-    ) -> tuple[Job, threading.Lock | None]:
-        """A job, and the lock of the session that it is in."""
-        kind = kind or self._draw(QUICK_KINDS if is_short else KINDS)
-        fate = fate or self._draw(QUICK_FATES if is_short else FATES)
-        lock = self._shells[caller] if kind == "session" else None
-        if lock is not None and (CALLERS[caller] == FICKLE or not lock.acquire(blocking=False)):
-            kind, lock = "shell", None
-        if kind in SESSIONS and fate in ("killed", "deadline"):  # the next call needs the session
-            fate = "ends"
-        return self.maker.make(next(self._numbers), caller, kind, fate, is_short=is_short), lock
-
-    def _draw(self, weights: dict[str, int]) -> str:
-        return self.random.choices(list(weights), list(weights.values()))[0]
 
     # -- the end ----------------------------------------------------------------------------------
 
@@ -246,6 +232,10 @@ class Soak:
         """The table; the engine has ended then."""
         end = End(self.engine, self.judge, self.jobs, self.marks, self.setup)
         table, view = end.job_rows()
+        for line in self.lines:
+            line.part()  # what was answered last on it, and not acknowledged, goes to the inboxes
+        table += order_rows(self.jobs, view)
+        table += self.inboxes.rows(self.jobs, view)
         table += client_rows(self.tail, self.reader, self.stories, view)
         table += kill_rows(self.lives, view)
         table += end.left_rows(CALLERS)

@@ -85,7 +85,7 @@ def _end_complaints(job: Job, seen: Seen, row: Json) -> Iterator[tuple[str, str]
 
 def _may_be_cut(job: Job, end: tuple[Any, ...]) -> bool:
     """Whether it may have ended at any point of its way."""
-    return not job.is_whole and end[0] in ("cancelled", "timed_out")
+    return not job.is_whole and end[0] in ("cancelled", "timed_out", "skipped")
 
 
 def _line_complaints(job: Job, seen: Seen, row: Json) -> Iterator[tuple[str, str]]:
@@ -258,7 +258,7 @@ def account(jobs: list[Job], view: View, lost_ends: int) -> list[Row]:
         Row("answered", str(sum(job.answers > 0 for job in jobs)), wrong.of("replies")),
         Row("by key retried", str(len(retried))),
         Row("begun once", str(sum(one.has_begun for one in seen))),
-        Row("never begun, and told so (cancelled)", str(len(unbegun))),
+        Row("never begun, and told so", str(len(unbegun))),
         Row("never accepted (the call was lost)", str(len(silent))),
         Row("begun twice", str(len(wrong.of("begun twice"))), wrong.of("begun twice")),
         Row("gone", str(len(wrong.of("gone"))), wrong.of("gone")),

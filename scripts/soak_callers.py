@@ -1,144 +1,36 @@
-"""The clients of the soak: connections that break, and what is done with each job over them.
-
-Every connection is read by a thread of its own; a call waits for its reply in the thread that
-made it. `LinkLost` means that nobody knows whether the engine had the call.
-"""
+"""The clients of the soak: what is done with each job over connections that break."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import random
-import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as NotInTime
 from pathlib import Path
 from typing import Any, Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+from acceptance.running import RpcError
 
-from acceptance.running import Client, Engine, RpcError
-from websockets.exceptions import ConnectionClosed
-
+from scripts.soak_inbox import Ledger
 from scripts.soak_jobs import Job, Json, end_of, first_word
+from scripts.soak_lines import Line, LinkLost, NotAnswered, result_of
 
-NICE: Final = 5  # of the clients: the engine and its jobs go first
-OVER_SECS: Final = 30.0  # that a reply may take beyond what its call may wait
-UP_SECS: Final = 60.0  # that an engine may be away
 STORY_SECS: Final = 150.0  # for a job from its first reply to the news of its end
 GRACE_SECS: Final = 0.5
-
-
-class LinkLost(Exception):
-    """The connection ended before the reply came."""
-
-
-class NotAnswered(Exception):
-    """There is a connection and no reply, long after it was due."""
-
-
-class Line:
-    """A connection that is opened again and again, for any number of threads."""
-
-    def __init__(self, name: str, *, is_tcp: bool) -> None:
-        self.name, self.is_tcp = name, is_tcp
-        self._client: Client | None = None
-        self._lock = threading.Lock()  # a reply may come before its call is noted
-        self._pending: dict[Any, Future[Json]] = {}
-        self._up = threading.Event()
-        self._reader: threading.Thread | None = None
-
-    def open(self, engine: Engine) -> None:
-        """Connect to an engine that is ready, and let those who wait for it go on."""
-        client = self._client = engine.connect(tcp=self.is_tcp)
-        self._reader = threading.Thread(target=self._read, args=[client], daemon=True)
-        self._reader.start()
-        self._up.set()
-
-    def drop(self) -> None:
-        """Vanish, without a closing handshake; whoever waits for a reply has lost it."""
-        if self._client is not None and self._reader is not None:
-            with contextlib.suppress(OSError):  # the engine may be dead already
-                self._client.drop()
-            self._reader.join(OVER_SECS)  # it tells them
-            self._client = None
-
-    def wait_up(self) -> None:
-        if not self._up.wait(UP_SECS):
-            raise NotAnswered(f"no engine for {UP_SECS} s")
-
-    def _read(self, client: Client) -> None:
-        os.nice(NICE)
-        try:
-            while True:
-                try:
-                    message = client.receive()
-                except TimeoutError:
-                    continue
-                with self._lock:
-                    future = self._pending.pop(message["id"], None)
-                if future is not None:
-                    future.set_result(message)
-        except ConnectionClosed:
-            self._up.clear()
-            with self._lock:
-                lost, self._pending = list(self._pending.values()), {}
-            for future in lost:
-                future.set_exception(LinkLost())
-
-    def send(self, method: str, params: Json) -> Future[Json]:
-        """Send a call; its response comes, or LinkLost."""
-        future: Future[Json] = Future()
-        try:
-            with self._lock:
-                if self._client is None or not self._up.is_set():
-                    raise LinkLost
-                self._pending[self._client.send(method, params).id] = future
-        except (ConnectionClosed, LinkLost):
-            future.set_exception(LinkLost())
-        return future
-
-    def call(self, method: str, **params: Any) -> Json:
-        """The result. Raises LinkLost, NotAnswered, RpcError."""
-        params = {name.removesuffix("_"): value for name, value in params.items()}
-        return result_of(self.send(method, params), params.get("timeout_secs", 0))
-
-    def insist(self, method: str, **params: Any) -> Json:
-        """The result of a call that may be made twice, over any number of kills."""
-        while True:
-            self.wait_up()
-            try:
-                return self.call(method, **params)
-            except LinkLost:
-                continue
-
-
-def result_of(future: Future[Json], waits_secs: float) -> Json:
-    """The result of a call that may wait so long. Raises LinkLost, NotAnswered, RpcError."""
-    try:
-        message = future.result(waits_secs + OVER_SECS)
-    except NotInTime as exc:
-        raise NotAnswered(f"no reply within {waits_secs + OVER_SECS} s") from exc
-    if "error" in message:
-        raise RpcError(message["error"])
-    result: Json = message["result"]
-    return result
+HEARD: Final = 0.6  # share of the jobs whose end only the inbox is to tell
 
 
 class Stories:
     """What is done with jobs once their first call is sent: each runs in a thread of the pool."""
 
-    def __init__(self, seed: int, find_alive: Callable[[Job], list[int]]) -> None:
-        """`find_alive`: the living processes of a job."""
+    def __init__(self, seed: int, find_alive: Callable[[Job], list[int]], ledger: Ledger) -> None:
+        """`find_alive`: the living processes of a job. `ledger`: of what the inboxes told."""
         self.counts: Counter[str] = Counter()
         self.random = random.Random(seed)
-        self._find_alive = find_alive
+        self._find_alive, self._ledger = find_alive, ledger
 
     def follow(self, job: Job, line: Line, first: Future[Json]) -> None:
         """See a job to its end. What is wrong with a reply goes to the job's troubles."""
@@ -146,10 +38,26 @@ class Stories:
             reply = self._accept(job, line, first)
             if reply is not None and reply["status"] == "running":
                 self._go_on(job, line, reply)
-        except (NotAnswered, AssertionError) as exc:
+        except (NotAnswered, AssertionError, RpcError, OSError) as exc:
             job.troubles.append(f"{type(exc).__name__}: {exc}")
-        except RpcError as exc:
-            job.troubles.append(f"refused: {exc}")
+
+    def follow_round(self, seats: dict[str, Job], line: Line, first: Future[Json]) -> None:
+        """See the seats of a round to their ends; one whose reply is lost goes its own way."""
+        try:
+            reply = result_of(first, 0)
+            for name, job in seats.items():
+                job.answers += 1
+                job.handles |= {handle[1:] for handle in reply["seats"][name].values()}
+            for job in seats.values():
+                if self.random.random() < 0.2:
+                    self._wait_end(job, line, "k" + next(iter(job.handles)))
+                else:
+                    self._hear_end(job)
+        except LinkLost:
+            return
+        except (NotAnswered, AssertionError, RpcError) as exc:
+            for job in seats.values():
+                job.troubles.append(f"{type(exc).__name__}: {exc}")
 
     def _accept(self, job: Job, line: Line, first: Future[Json]) -> Json | None:
         """The first reply to the call that starts the job; None where it is lost for good."""
@@ -176,6 +84,7 @@ class Stories:
         job.handles |= {reply[name][1:] for name in ("taskId", "kickoffId") if name in reply}
         assert reply["as"] == job.caller, reply
         if reply["status"] != "running":
+            job.replied.append(time.monotonic())
             job.ends.append(end_of(reply))
             if reply.get("sessionReset"):
                 job.troubles.append("its end says that the session was reset")
@@ -187,9 +96,12 @@ class Stories:
         if job.may_be_cancelled:
             time.sleep(self.random.choice([0, 0.01, 0.1, 0.5]))  # any moment will do
             self._cancel(job, line, reply["kickoffId"])
-        elif self.random.random() < 0.2 and job.kind != "flood":
+        elif self.random.random() < 0.2 and job.kind != "flood" and job.fate != "skipped":
             self._tail(job, line, self._task_id(job, line, reply))
-        self._wait_end(job, line, reply["kickoffId"])
+        if self.random.random() < HEARD and not job.ends:
+            self._hear_end(job)
+        else:
+            self._wait_end(job, line, reply["kickoffId"])
 
     def _task_id(self, job: Job, line: Line, reply: Json) -> str:
         """Its task id, waited for where it is queued."""
@@ -212,6 +124,11 @@ class Stories:
             if reply["status"] != "running":
                 return
             assert time.monotonic() < until, "it does not end"
+
+    def _hear_end(self, job: Job) -> None:
+        """Ask no more: its caller's inbox must tell of it."""
+        (handle,) = job.handles
+        assert self._ledger.wait("t" + handle, STORY_SECS), "its caller's inbox does not tell of it"
 
     def _cancel(self, job: Job, line: Line, kickoff: str) -> None:
         """Cancel it, again where the reply is lost; then nobody of it may be left."""

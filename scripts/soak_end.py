@@ -19,8 +19,9 @@ from acceptance.running import Engine, wait_gone
 
 from scripts.benching import memory
 from scripts.soak_account import NEAR_SHARE, Row, Seen, View, account, near_kills, within
-from scripts.soak_callers import Line, Stories
+from scripts.soak_callers import Stories
 from scripts.soak_jobs import Job, Json, end_of, number_in
+from scripts.soak_lines import Line
 from scripts.soak_traces import Mark, Output, lines_of
 from scripts.soak_watch import Reader, Tail, chained
 

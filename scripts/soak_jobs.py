@@ -56,6 +56,9 @@ class Job:
     handles: set[str] = field(default_factory=set)  # of all replies, without their letter
     first: str = "lost"  # or what the first reply to the first call said: see `first_word`
     ends: list[tuple[Any, ...]] = field(default_factory=list)  # told by replies: see `end_of`
+    replied: list[float] = field(default_factory=list)  # when replies told its caller of its end
+    before: Job | None = None  # the one that it waits for
+    is_seat: bool = False
     troubles: list[str] = field(default_factory=list)
 
     @property
@@ -83,6 +86,8 @@ class Job:
                 return (end[0], end[3]) == ("timed_out", "deadline")
             case "either":
                 return bool(end[0] == "cancelled") or end == self.own_end
+            case "skipped":
+                return end == ("skipped", None, None, "skipped")
         return end == self.own_end
 
     def line(self, number: int) -> str:

@@ -13,8 +13,8 @@ from typing import Final
 
 from acceptance.running import RpcError
 
-from scripts.soak_callers import NICE, OVER_SECS, Line, NotAnswered
 from scripts.soak_jobs import Json
+from scripts.soak_lines import NICE, OVER_SECS, Line, NotAnswered
 
 
 class Tail(threading.Thread):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import hypothesis
 import leaks
@@ -27,6 +27,26 @@ leaks.adopt_orphans()
 # A slow machine is no fault of the code.
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--no-skips", action="store_true", help="a fault that cannot be made here is a failure"
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where nothing may be missing, a fault test that was skipped has failed."""
+    report = yield
+    is_fault = item.get_closest_marker("fault") is not None
+    if report.skipped and is_fault and item.config.getoption("no_skips"):
+        report.outcome = "failed"
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.longrepr = f"this fault was not made: {reason}"
+    return report
 
 
 @pytest.fixture(autouse=True)

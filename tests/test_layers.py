@@ -57,7 +57,11 @@ ONLY_IN: dict[str, set[str]] = {
 # Tests of several modules together, which mirror none.
 OF_A_WHOLE_PART = {
     "keeper/test_hostile.py",  # jobs that try to escape, over mother and keeper
+    "tasks/test_receipts_stateful.py",  # inbox and ledger against a client's account
     "keeper/test_session_shell.py",  # the scripts of bash, and what makes them up
+    "tasks/test_keys_stateful.py",  # acceptor, ledger and recovery
+    "tasks/test_queue_stateful.py",  # queue, turns and slots in any order of events
+    "tasks/test_sessions_stateful.py",  # sessions beside one plain bash
 }
 
 MODULES = sorted(ENGINE.rglob("*.py"))

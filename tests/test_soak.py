@@ -22,7 +22,9 @@ from scripts.soak_account import (
     shell_complaints,
     within,
 )
+from scripts.soak_inbox import Ledger, Tell, inbox_complaints, inbox_rows
 from scripts.soak_jobs import Job, Maker, number_in
+from scripts.soak_orders import LANE, Order, Orders, most_at_once, order_rows
 from scripts.soak_traces import Mark, Output, lines_of
 
 GOOD = b"j7 1 xx\nj7 2 xx\nj7 3 xx\n"
@@ -256,6 +258,155 @@ def test_a_python_session_holds_what_the_call_before_left(
     assert [made.number for made, _words in python_complaints(jobs, view)] == complained
 
 
+# -- inboxes -------------------------------------------------------------------------------------
+
+OWN_END = ("failed", 5, None, "exit")
+
+
+def tell(sent_at: float = 1.0, *, marked: bool = False, late: bool = False, code: int = 5) -> Tell:
+    return Tell(sent_at, marked, late, ("failed", code, None, "exit"))
+
+
+@pytest.mark.parametrize(
+    ("facts", "tells", "where"),
+    [
+        ({}, [tell()], []),
+        ({}, [tell(), tell(2.0, marked=True)], []),
+        ({}, [tell(marked=True)], []),  # the reply with the first was lost
+        ({"replied": [2.0]}, [], []),
+        ({"replied": [2.0]}, [tell(1.0)], []),  # somebody asked for it by its id besides
+        ({"replied": [2.0]}, [tell(3.0, marked=True)], []),
+        ({}, [], ["lost"]),
+        ({}, [tell(code=4)], ["lost"]),
+        ({}, [tell(), tell(2.0)], ["twice"]),
+        ({"replied": [2.0]}, [tell(3.0)], ["twice"]),
+        ({"replied": [2.0], "first": "inline", "sends": 1}, [tell(1.0)], ["twice"]),
+        ({"replied": [2.0], "first": "inline", "sends": 2}, [tell(1.0)], []),
+        ({}, [tell(), tell(2.0, marked=True, late=True)], ["twice"]),
+    ],
+)
+def test_an_end_that_the_caller_was_not_told_or_was_told_twice_unmarked_is_seen(
+    facts: dict[str, Any], tells: list[Tell], where: list[str]
+) -> None:
+    assert [place for place, _words in inbox_complaints(job(**facts), row(), tells)] == where
+
+
+def update(**facts: Any) -> dict[str, Any]:
+    end = {"status": "failed", "exitCode": 5, "signal": None, "reason": "exit"}
+    ids = {"id": "tabc", "taskId": "tabc", "kickoffId": "kabc", "as": "ada"}
+    return {**ids, "ready": "ended", **end, **facts}
+
+
+def hear(ledger: Ledger, *updates: dict[str, Any], rounds: Any = ()) -> list[str]:
+    reply = {"updates": list(updates), "rounds": list(rounds)}
+    return ledger.note("ada", reply, 1.0, lambda _task: False)
+
+
+def test_a_ledger_has_the_ends_of_tasks_and_seats_and_what_was_told_once() -> None:
+    ledger = Ledger()
+    told = hear(ledger, update(), update(id="kxyz", kickoffId="kxyz", ready=None, status="running"))
+    assert (told, ledger.tells["tabc"]) == (["tabc"], [Tell(1.0, False, False, OWN_END)])
+    assert (ledger.wait("tabc", 0), ledger.wait("txyz", 0), dict(ledger.once)) == (True, False, {})
+    hear(ledger, update(ready="execution_blocked", category="lane"))
+    hear(ledger, update(id="kabc", ready="execution_blocked", category="lane"))
+    assert dict(ledger.once) == {("ada", "tabc", "execution_blocked", "lane"): 2}
+    withheld = {"taskId": "t1", "status": "succeeded"}
+    answer = {**update(taskId="t2", redelivered=True), "exitCode": 1}
+    entry = {"roundId": "r1", "ready": "seat_lost", "seats": {"a": withheld, "b": answer}}
+    assert hear(ledger, rounds=[entry]) == ["t2"]
+    assert (ledger.tells["t2"][0].is_marked, dict(ledger.rounds)) == (True, {})
+    returned = {"taskId": "t2", "status": "failed", "exitCode": 1, "output_returned": True}
+    ended = {"roundId": "r1", "ready": "ended", "redelivered": True}
+    hear(ledger, rounds=[{**ended, "seats": {"b": returned}}])
+    assert (len(ledger.tells["t2"]), ledger.rounds["r1"]) == (1, [True])
+    assert ledger.wrong == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"as": "ben"}, "ada was told of tabc"),
+        ({"output_returned": True}, "tabc was received, and told ada again"),
+    ],
+)
+def test_what_no_inbox_may_tell_is_seen(facts: dict[str, Any], words: str) -> None:
+    ledger = Ledger()
+    hear(ledger, update(**facts))
+    assert ledger.wrong == [words]
+
+
+def test_a_round_whose_end_nobody_was_told_or_twice_and_news_told_twice_are_seen() -> None:
+    view = View({7: seen(job(), row(roundId="r1"))})
+    ledger = Ledger()
+    hear(ledger, update())
+    rows = {line.what: line for line in inbox_rows([job()], view, ledger, [])}
+    assert rows["ends lost to their callers"].wrong == ["nobody was told of the end of r1"]
+    for _ in range(2):
+        hear(ledger, update(id="tx", kickoffId="kx", ready="ready_when"))
+        hear(ledger, rounds=[{"roundId": "r1", "ready": "ended", "seats": {}}])
+    rows = {line.what: line for line in inbox_rows([job()], view, ledger, [])}
+    assert rows["ends lost to their callers"].wrong == []
+    assert rows["ends repeated without it"].wrong == ["r1 was told 2 times without the mark"]
+    assert rows["news that comes once, told twice"].wrong == ["ada tx ready_when : 2 times"]
+
+
+# -- those that wait for others ------------------------------------------------------------------
+
+
+def at(start: str | None, end: str, task: str = "tabc") -> dict[str, Any]:
+    return row(startedAt=start, endedAt=end, taskId=task)
+
+
+def test_a_call_that_has_not_waited_for_the_one_before_it_is_seen() -> None:
+    before, after = job(1), job(2, before=job(1))
+    for start, count in (("12:00:02", 0), ("12:00:03", 0), ("12:00:01", 1), (None, 0)):
+        view = View({1: seen(before, at("12:00:00", "12:00:02")), 2: seen(after, at(start, "13"))})
+        early, _lane = order_rows([before, after], view)
+        assert len(early.wrong) == count
+
+
+def test_tasks_are_at_once_in_a_lane_from_their_start_to_their_end() -> None:
+    spans = [at("01", "05"), at("02", "03"), at("03", "09"), at(None, "04")]
+    assert most_at_once(spans) == 2
+    assert most_at_once([*spans, at("04", "06")]) == 3
+    jobs = [job(number, params={"lane": LANE}) for number in (1, 2, 3)]
+    view = View({made.number: seen(made, at("01", "02")) for made in jobs})
+    assert order_rows(jobs, view)[1].wrong == ["3 at once in a lane of 2"]
+
+
+def orders(tmp_path: Path, count: int) -> list[Order]:
+    made = Orders(random.Random(3), maker(tmp_path), ["ada", "ben"], {"ben"})
+    drawn = []
+    for number in range(count):
+        order = made.next(is_short=False)
+        for each in order.jobs:
+            each.handles = {f"h{number}"}
+        if order.lock is not None:
+            order.lock.release()
+        drawn.append(order)
+    return drawn
+
+
+def test_some_calls_are_rounds_and_some_wait_for_others_as_is_known_of_them(tmp_path: Path) -> None:
+    drawn = orders(tmp_path, 600)
+    rounds = [order for order in drawn if order.seats is not None]
+    assert {order.method for order in rounds} == {"run_round"}
+    assert {len(order.params["seats"]) for order in rounds} == {2, 3}
+    assert not any("key" in seat for order in rounds for seat in order.params["seats"].values())
+    single = [order.jobs[0] for order in drawn if order.seats is None]
+    after = [made for made in single if made.before is not None]
+    assert len(after) > 30
+    for made in after:
+        assert made.before is not None
+        (handle,) = made.before.handles
+        assert made.params["after"] == ["k" + handle]
+        wanted = made.params["after_when"]
+        assert (made.fate == "skipped") == (wanted not in ("ended", made.before.own_end[0]))
+    assert {"ended", "succeeded", "failed"} == {made.params["after_when"] for made in after}
+    assert sum("ready_when" in made.params for made in single) > 20
+    assert sum(made.params.get("lane") == LANE for made in single) > 20
+
+
 # -- kills and the table -------------------------------------------------------------------------
 
 
@@ -286,7 +437,7 @@ def test_the_table_counts_each_job_where_it_belongs() -> None:
     assert values["calls sent"] == "3, 4 with repeats"
     assert values["accepted"] == "2"
     assert values["begun once"] == "1"
-    assert values["never begun, and told so (cancelled)"] == "1"
+    assert values["never begun, and told so"] == "1"
     assert values["never accepted (the call was lost)"] == "1"
     assert values["lines in the outputs"] == "3"
     assert not any(line.wrong for line in table)

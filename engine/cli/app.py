@@ -26,13 +26,17 @@ META: Final = "engine.options"  # where the options of group and verb meet, in c
 
 @dataclass
 class App:
-    """Made once; `subject` is the handle that is being worked on, for the words of an error."""
+    """Made once; `subject` is the handle that is being worked on, for the words of an error.
+
+    `shown`: the handle whose end was shown last; once the verb is done the engine is told of it.
+    """
 
     options: dict[str, Any]
     environ: dict[str, str]
     console: Console
     verb: str = ""
     subject: str = ""
+    shown: str = ""
     as_job: bool = False
     _client: Client | None = field(default=None, repr=False)
 
@@ -131,6 +135,17 @@ class App:
 
     def _tell_back(self, after: float) -> None:
         self.console.say(f"connected again after {after:.1f}s")
+
+    def acknowledge(self) -> None:
+        """Tell the engine that the ends which its replies carried have been shown.
+
+        Any request says so; where no other followed the last of them, this one does.
+        """
+        if self._client is None or not self.shown:
+            return
+        is_round = self.shown.startswith("r")
+        method, name = ("read_round", "roundId") if is_round else ("read_task", "taskId")
+        self._client.notify(method, {"as": self.caller, name: self.shown})
 
     def close(self) -> None:
         if self._client is not None:

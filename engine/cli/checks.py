@@ -17,6 +17,7 @@ from typing import Final, Literal, NamedTuple
 
 from engine.cli import units
 from engine.client.places import FACTS, HUMAN_TOKEN, tilde
+from engine.model import ENGINE_CGROUP
 
 State = Literal["ok", "note", "bad"]
 
@@ -188,6 +189,8 @@ def look_at_cgroup(pid: int | None, root: str = "/sys/fs/cgroup", proc: str = "/
     try:
         with open(f"{proc}/{pid or 'self'}/cgroup", encoding="utf-8") as file:
             path = next(line[3:].strip() for line in file if line.startswith("0::"))
+        if os.path.basename(path) == ENGINE_CGROUP:  # where one lives that divides the one above
+            path = os.path.dirname(path)
         with open(f"{root}{path}/cgroup.controllers", encoding="utf-8") as file:
             controllers = file.read().split()
     except (OSError, StopIteration):

@@ -99,6 +99,7 @@ class Follower:
         self.app, self.client, self.writer, self._logs = app, client, writer, logs
         self.task_id: str | None = None
         self.record: dict[str, Any] | None = None  # of the end
+        self.is_acknowledged = False  # a call that went out after it says that it came
         self.last_output = app.console.clock()
         self._tails: list[Tail] = []
         self._wait: Ticket | None = None
@@ -110,11 +111,14 @@ class Follower:
     def read(self, task_id: str, streams: tuple[str, ...]) -> None:
         """Begin to read the streams of `task_id`, from their first byte."""
         self.task_id = task_id
-        hold = 0.0 if self.record else HOLD
         for stream in streams:
             tail = Tail(self.client, self.app.caller, task_id, stream)
             self._tails.append(tail)
-            tail.ask(hold)
+            self._ask(tail)
+
+    def _ask(self, tail: Tail) -> None:
+        self.is_acknowledged = self.record is not None
+        tail.ask(0.0 if self.record else HOLD)
 
     def wait(self) -> None:
         """Ask for the end of the task, unless that is under way. `--json` shows its output too."""
@@ -164,10 +168,13 @@ class Follower:
                 self.last_output = self.app.console.clock()
             self.writer.write(tail.cursor.stream, data, final=tail.cursor.is_done)
         if not tail.cursor.is_done:
-            tail.ask(0.0 if self.record else HOLD)
+            self._ask(tail)
 
     def tell_gone(self) -> None:
-        """Say how many bytes could not be shown, if any."""
+        """Say how many bytes could not be shown, if any. All is shown then."""
+        assert self.record is not None
+        if not self.is_acknowledged:
+            self.app.shown = str(self.record.get("taskId") or "")
         gone = sum(tail.cursor.gone for tail in self._tails)
         if gone:
             self.app.console.say(f"{gone} bytes are not kept and could not be shown")

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from engine.cli.app import App
 from engine.client.blocking import Client
-from engine.client.errors import UNKNOWN_HANDLE, AmbiguousHandle, Refused
+from engine.client.errors import UNKNOWN_HANDLE, AmbiguousHandle, Refused, RoundHandle
 
 LAST: Final = "@last"
 LEAST_PREFIX: Final = 3  # characters
@@ -20,13 +20,16 @@ def as_param(handle: str) -> dict[str, str]:
 
 
 def resolve(app: App, client: Client, given: str) -> str:
-    """The whole handle for what was typed. Raises `AmbiguousHandle` or `Refused`.
+    """The whole handle for what was typed. Raises `AmbiguousHandle`, `Refused`.
 
     Prefixes are for terminals: a script that means one task must not hit another.
     """
     app.subject = given
     if given == LAST:
         return last(app, client)
+    if given.startswith("r"):
+        client.call("read_round", {"roundId": given})  # one that there is not is refused
+        raise RoundHandle(f"{given} is a round: engine round show {given} names its tasks")
     if not app.console.out_is_terminal or app.json:
         return given
     try:

@@ -126,8 +126,14 @@ def _task(app: App, client: Any, given: str, follow: bool) -> dict[str, Any]:
     """The row of the task; with `follow` once the engine has reached it."""
     from engine.cli.handles import resolve, task_of
     from engine.cli.output import wait_reached
+    from engine.client.errors import EXPIRED_HANDLE, Refused
 
-    row = task_of(app, client, resolve(app, client, given))
+    try:
+        row = task_of(app, client, resolve(app, client, given))
+    except Refused as exc:  # the lines of a task that was dropped are read by its id
+        if exc.code != EXPIRED_HANDLE or not app.subject.startswith("t"):
+            raise
+        return {"taskId": app.subject}
     if follow and not row.get("taskId") and row["status"] not in exits.ENDED:
         row = wait_reached(app, client, row)
     return row

@@ -27,6 +27,8 @@ VERBS: Final = {
     "exec": ("run", "Run an argument list, no shell."),
     "py": ("run", "Run Python code in the caller's interpreter."),
     "wait": ("wait", "Wait until tasks have ended."),
+    "inbox": ("inbox", "Print the ends that the caller has not received."),
+    "round": ("rounds", "Run several side by side, as the seats of a round."),
     "tasks": ("tasks", "List tasks (also: ps)."),
     "show": ("tasks", "Show everything about one task."),
     "output": ("output", "Print the output of a task, bytes exact."),

@@ -30,7 +30,16 @@ def job_options(function: Any) -> Any:
         help=f"Its input: none; what `engine stdin` gives it; or {STDIN}",
     )
     pty = click.option("--pty", is_flag=True, help="A terminal of 80x24; `engine stdin` types.")
-    return _options(function, input_option, pty)
+    port = click.option(
+        "--ready-port",
+        type=click.IntRange(1, 65535),
+        metavar="N",
+        help="It is ready when this port accepts; with -d: wait for that, then print the id.",
+    )
+    line = click.option(
+        "--ready-line", metavar="TEXT", help="Likewise when a line of its output holds TEXT."
+    )
+    return _options(function, input_option, pty, port, line)
 
 
 def code_options(function: Any) -> Any:
@@ -44,6 +53,9 @@ def code_options(function: Any) -> Any:
 
 
 def _options(function: Any, *inputs: Any) -> Any:
+    after_option = click.option(
+        "--after", multiple=True, metavar="ID", help="Start when this one has succeeded."
+    )
     options = (
         click.option("-d", "--detach", is_flag=True, help="Print the id and leave it running."),
         click.option("--keep", is_flag=True, help="Ctrl-C leaves the job running."),
@@ -55,6 +67,13 @@ def _options(function: Any, *inputs: Any) -> Any:
         *inputs,
         click.option("--split", is_flag=True, help="stdout and stderr apart."),
         click.option("--key", metavar="KEY", help="Never run this twice."),
+        click.option("--lane", metavar="NAME", help="In this lane, which has its own limit."),
+        after_option,
+        click.option(
+            "--then",
+            metavar="TEXT",
+            help="Run this bash text when the job has ended, however; it is a task of its own.",
+        ),
         click.option(
             "--on-disconnect",
             type=click.Choice(["keep", "cancel"]),
@@ -124,6 +143,12 @@ def _start(app: App, *, method: str, what: dict[str, Any], **options: Any) -> in
 
     if options["detach"] and options["on_disconnect"] == "cancel":
         raise click.UsageError(UNKEPT)
+    if options.get("ready_port") and options.get("ready_line"):
+        raise click.UsageError("--ready-port and --ready-line exclude each other")
+    if options["then"] is not None:
+        options["then"] = _source(options["then"], "--then")
+        if not options["then"] or "\0" in options["then"]:  # seen before the job is begun
+            raise click.UsageError("--then is empty or has a NUL; it is bash text")
     return Runner(app, method, params_of(app, what, options), options).run()
 
 
@@ -141,8 +166,18 @@ def params_of(app: App, what: dict[str, Any], options: dict[str, Any]) -> dict[s
         "pty": options.get("pty") or None,
         "streams": "split" if _wants_split(app, options) else "merged",
         "on_disconnect": options["on_disconnect"],
+        "lane": options["lane"],
+        "after": list(options["after"]) or None,
+        "ready_when": _ready_when(options),
         **ReplyLogs(app, options["logs"], options["scope"]).params,
     }
+
+
+def _ready_when(options: dict[str, Any]) -> dict[str, Any] | None:
+    if options.get("ready_port"):
+        return {"port": options["ready_port"]}
+    line = options.get("ready_line")
+    return None if line is None else {"contains": _text(line, "--ready-line")}
 
 
 def _wants_split(app: App, options: dict[str, Any]) -> bool:

@@ -7,8 +7,10 @@ from typing import Any, Final
 
 from engine.cli import exits, words
 from engine.cli.app import App
+from engine.cli.detached import Detached, Then, resolve_after
 from engine.cli.follow import Follower, Writer
-from engine.cli.progress import Progress
+from engine.cli.handles import task_of
+from engine.cli.progress import Blockage, Progress
 from engine.cli.replylogs import ReplyLogs
 from engine.cli.signals import Signals
 from engine.client.blocking import Ticket
@@ -39,8 +41,11 @@ class Runner:
         # on_disconnect ends with its reply: these calls stay for as long as they may.
         self._cancels = options["on_disconnect"] == "cancel"
         self._stays = bool(params.get("session")) or self._cancels or app.json
-        # A repeat under the key tells the handle meanwhile, so that output can be shown.
-        self._repeats = self._cancels and not app.json
+        # A repeat under the key tells the handle meanwhile, so that output can be shown, or
+        # that the job which follows can be begun.
+        self._repeats = self._stays and (
+            options["then"] is not None or (self._cancels and not app.json)
+        )
         self._logs = ReplyLogs(app, options["logs"], options["scope"])
         self._streams = ("stdout", "stderr") if params["streams"] == "split" else ("output",)
         self._began = app.console.clock()
@@ -59,13 +64,16 @@ class Runner:
     def run(self) -> int:
         """Start the job and follow it. Raises `ClientError`, BrokenPipeError."""
         if self._options["detach"]:
-            return self._detach()
+            return Detached(self._app, self._method, self._params, self._options["then"]).run()
         numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT]
         if self._cancels:
             numbers.append(signal.SIGHUP)
         with Signals(*numbers) as signals:
             self._signals = signals
             self._client = self._app.client(starts=True, hello=True, wake=signals)
+            resolve_after(self._app, self._client, self._params)
+            self._then = Then(self._app, self._client, self._params, self._options["then"])
+            self._blockage = Blockage(self._app, self._client, self._params)
             writer = Writer(self._app, signals, raw=self._options["raw"])
             writer.on_signal = self._look_at_signals
             self._follower = Follower(self._app, self._client, writer, self._logs)
@@ -74,19 +82,13 @@ class Runner:
             except Left as left:
                 return left.code
 
-    def _detach(self) -> int:
-        client = self._app.client(starts=True, hello=True)
-        reply = client.call(self._method, {**self._params, "timeout_secs": 0})
-        self._app.console.line(to_json(reply) if self._app.json else words.handle(reply))
-        return exits.DONE
-
     def _follow(self) -> int:
         budget = HOLD if self._stays else SHORT
         params = {**self._params, "timeout_secs": budget}
         if not self._app.json:
             params["max_output_bytes"] = 0  # a reply shows text; the bytes are read as such
         self._start = self._client.submit(self._method, params, budget=budget)
-        while not (self._follower.is_done and self._cancel is None):
+        while not (self._follower.is_done and self._cancel is None and not self._then.is_open):
             self._look_at_signals()
             got = self._client.next_answer(self._next_moment())
             if got is not None:
@@ -108,16 +110,19 @@ class Runner:
         if record.get("sessionReset"):
             self._app.console.say("the Python session was lost, and its names with it")
         self._logs.show(record)
+        if record["status"] == "skipped":
+            record |= task_of(self._app, self._client, words.handle(record))
         line = words.run_ended(record, self._signalled)
         if line is not None:
             self._app.console.say(line)
-        return exits.of_task(record)
+        return exits.OURS if self._then.is_refused else exits.of_task(record)
 
     # What comes back.
 
     def _answered(self, ticket: Ticket, result: Any, error: Refused | None) -> None:
-        if self._follower.answered(ticket, result, error):
-            return
+        for each in (self._follower, self._then, self._blockage):
+            if each.answered(ticket, result, error):
+                return
         if ticket is self._cancel:
             self._cancel = None
             self._is_cancelled = True
@@ -138,6 +143,7 @@ class Runner:
 
     def _started(self, reply: dict[str, Any], *, is_start: bool) -> None:
         """The call that started the job, or its repeat, says how things stand."""
+        self._then.begin(reply)
         if self._follower.record is not None:
             return
         if reply["status"] in exits.ENDED:
@@ -289,4 +295,7 @@ class Runner:
     def _tick(self) -> None:
         if self._wants_handle and self._app.console.clock() >= self._began + SHORT:
             self._ask_handle()
-        self._progress.tick(self._follower.task_id, self._follower.last_output)
+        task_id, last_output = self._follower.task_id, self._follower.last_output
+        if task_id is not None and self._progress.is_quiet(last_output):
+            self._blockage.watch(task_id)
+        self._progress.tick(task_id, last_output, self._blockage.text)

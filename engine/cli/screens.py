@@ -78,7 +78,8 @@ def error_line(entry: Row, view: View) -> str:
 
 def live_row(row: Row, view: View) -> str:
     """One task of several that are waited for, as it stands."""
-    status = view.cut(words.short_status(row), ROW_STATUS_CELLS)
+    # What it is blocked on stands at the end of the line.
+    status = view.cut(words.short_status({**row, "blockedOn": None}), ROW_STATUS_CELLS)
     look = words.look(row)
     head = f"{view.glyph(look)} {words.handle(row)}  "
     head += view.paint_status(status, look) + " " * (ROW_STATUS_CELLS - cells(status))
@@ -87,6 +88,8 @@ def live_row(row: Row, view: View) -> str:
     left -= TIME_CELLS + 2
     if words.is_waiting(row):
         return (head + view.cut(safe(row.get("queueReason") or row["title"]), left)).rstrip()
+    if row.get("blockedOn"):
+        return (head + view.cut(safe(words.blocked(row)), left)).rstrip()
     title = safe(row["title"])
     if row["status"] == "running" and row.get("lastOutputAt") and left >= NEWS_CELLS + 12:
         room = left - NEWS_CELLS - 2
@@ -168,6 +171,10 @@ def _facts(row: Row, view: View) -> list[tuple[str, list[str]]]:
     if row.get("roundId"):
         more += f"   round {row['roundId']} seat {row.get('seat') or view.dash}"
     facts.append(("caller", [safe(row["as"]), more]))
+    if row.get("after"):
+        facts.append(("after", [" ".join(row["after"])]))
+    if row.get("blockedOn") and not words.is_waiting(row):
+        facts.append(("blocked", [safe(words.blocked(row))]))
     if row.get("cwd"):
         facts.append(("cwd", [safe(tilde(row["cwd"]))]))
     facts.append(("created", _times(row, view)))

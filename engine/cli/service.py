@@ -14,6 +14,7 @@ import click
 from engine.cli import exits
 from engine.cli.app import App
 from engine.cli.verbs import Verb, verb
+from engine.model import ENGINE_CGROUP
 
 UNIT: Final = "engine.service"
 FIRST_LINE: Final = "# Written by: engine install-service"
@@ -39,8 +40,11 @@ RestartPreventExitStatus=2 3
 TimeoutStopSec=30
 # One job that takes all the memory ends by itself, and not with it the unit.
 OOMPolicy=continue
-# Memory can be measured and limited for each job.
+# Memory can be measured and limited for each job (memory_bytes).
 Delegate=yes
+# Where the engine itself is. systemd before 254 does not know it, and says so in its log; there
+# the unit does not come up again beside a job with memory_bytes that outlived its engine.
+DelegateSubgroup={leaf}
 TasksMax=infinity
 LimitNOFILE=524288
 
@@ -75,7 +79,8 @@ def _install(app: App, *, write: bool, force: bool) -> int:
 def unit_text(given: str | None, home: str, program: str = sys.executable) -> str:
     """The unit. The home stands in it where one was `given`: else the engine finds its own."""
     words = [program, "-m", "engine", "serve", *(["--home", home] if given else [])]
-    return TEMPLATE.format(first=FIRST_LINE, command=" ".join(map(quoted, words)))
+    command = " ".join(map(quoted, words))
+    return TEMPLATE.format(first=FIRST_LINE, command=command, leaf=ENGINE_CGROUP)
 
 
 def quoted(word: str) -> str:

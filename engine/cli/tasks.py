@@ -155,11 +155,14 @@ def _nothing(app: App, client: Any, options: dict[str, Any]) -> str:
     return f"no tasks of {name}. engine tasks -a shows everybody's ({count})"
 
 
-def error_lines(app: App, client: Any, row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The newest lines of level error or worse of a task, the engine's word on its end included."""
+def error_lines(client: Any, row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The newest lines of level error or worse of a task, the engine's word on its end included.
+
+    It is nobody's look, so that it moves nobody's position.
+    """
     if not row.get("taskId"):
         return []
-    asked = {"as": app.caller, "taskId": row["taskId"], "logs": "error", "logScope": "all"}
+    asked = {"taskId": row["taskId"], "logs": "error", "logScope": "all"}
     asked |= {"before_seq": LAST_SEQ, "limit": ERRORS, "peek": True}
     lines: list[dict[str, Any]] = client.call("read_logs", asked)["lines"]
     return lines
@@ -180,7 +183,7 @@ def _show(app: App, *, id_: str) -> int:
         asked = {"as": app.caller, "taskId": row["taskId"], "timeout_secs": 0, "logs": "none"}
         value = client.call("wait", {**asked, "max_output_bytes": 0}).get("value")
         row |= {} if value is None else {"value": value}
-    errors = error_lines(app, client, row)
+    errors = error_lines(client, row)
     for line in screens.one_task(row, app.console.view(), errors):
         app.console.line(line)
     return exits.DONE

@@ -130,6 +130,7 @@ def verb(function: Callable[..., int], ctx: click.Context, **arguments: Any) -> 
     app = make_app(ctx)
     try:
         code = function(app, **arguments)
+        app.acknowledge()
     except KeyboardInterrupt:  # caught here, like the next: click would write and exit 1
         app.console.end_interrupted()
         code = exits.INTERRUPTED

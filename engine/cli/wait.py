@@ -20,9 +20,11 @@ LIVE_CALLS: Final = 32  # a second, for a screen that shows how things stand mea
     "wait",
     cls=Verb,
     help="Wait until all these tasks have ended. One: exits as it did. Several: 0 when all "
-    "succeeded, else 1. ID: a task or kickoff, on a terminal also a unique prefix, or @last.",
+    "succeeded, else 1. ID: a task or kickoff, on a terminal also a unique prefix, or @last; or a "
+    "round. Without any: for all of the caller's whose end it has not received.",
 )
-@task_argument("ids", nargs=-1, required=True, metavar="ID...")
+@task_argument("ids", nargs=-1, metavar="[ID...]")
+@click.option("--any", "first", is_flag=True, help="For the first of them; exits as it did.")
 @click.option("--timeout", type=Seconds(min=0), metavar="S", help="Give up: exit 75.")
 @log_options
 @click.pass_context
@@ -30,10 +32,23 @@ def wait_verb(
     ctx: click.Context,
     /,
     ids: tuple[str, ...],
+    first: bool,
     timeout: float | None,
     logs: str | None,
     scope: str | None,
 ) -> None:
+    if (logs or scope) and (first or not ids):
+        raise click.UsageError("--logs and --scope go with IDs and without --any")
+    if first or not ids:
+        from engine.cli.inbox import wait_first, wait_inbox
+
+        verb(wait_first if first else wait_inbox, ctx, ids=ids, timeout=timeout)
+    if any(given.startswith("r") for given in ids):
+        from engine.cli.rounds import wait_round
+
+        if len(set(ids)) > 1:
+            raise click.UsageError("a round is waited for alone, or with --any")
+        verb(wait_round, ctx, round_id=ids[0], timeout=timeout)
     verb(_wait, ctx, ids=ids, timeout=timeout, logs=logs, scope=scope)
 
 
@@ -124,7 +139,7 @@ class Waiter:
         from engine.cli import words
 
         # A reply has no title, and what it does not carry (queueReason, once started) is over.
-        stale = ("queuePosition", "queueReason")
+        stale = ("queuePosition", "queueReason", "blockedOn")
         kept = {k: v for k, v in self._rows[handle].items() if k not in stale}
         # It calls running what it has no task for yet; the row knows better.
         status = "queued" if words.is_waiting(reply) else reply["status"]
@@ -133,6 +148,7 @@ class Waiter:
         if reply["status"] in exits.ENDED:
             self._records[handle] = reply
             self._tell_end(handle)
+            self._app.shown = words.handle(reply)
 
     def _tell_end(self, handle: str) -> None:
         """Print what is due at the end of one task; a live block shows it by itself."""

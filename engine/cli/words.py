@@ -15,11 +15,11 @@ def refusal(exc: errors.Refused, subject: str = "") -> str:
     typed = bool(subject)  # on the command line, and no params of a call
     subject = str(exc.data.get("id") or subject)
     if exc.code == errors.UNKNOWN_HANDLE and subject:
-        return f"no such task {subject}"
+        return f"no such {'round' if subject.startswith('r') else 'task'} {subject}"
     if exc.code == errors.EXPIRED_HANDLE and subject:
         ended = str(exc.data.get("endedAt") or "")[:10]
         facts = " ".join(w for w in (ended, str(exc.data.get("status") or "")) if w)
-        return f"{subject} is expired (ended {facts}); its output was dropped"
+        return f"{subject} is expired (ended {facts}): dropped, with its output"
     if exc.code == errors.FORBIDDEN and subject:
         text = str(exc).replace("with force: true", "with --force") if typed else str(exc)
         return text if subject[1:] in text else f"{subject}: {text}"
@@ -50,8 +50,10 @@ def look(row: Row) -> str:
 
 
 def short_status(row: Row) -> str:
-    """`running`, `queued #1`, `failed 1`, `failed KILL`: fits a column."""
+    """`running`, `running input`, `queued #1`, `failed 1`, `failed KILL`: fits a column."""
     status = look(row)
+    if status == "running" and row.get("blockedOn"):
+        return f"running {row['blockedOn'].get('category') or ''}".rstrip()
     if status == "queued" and row.get("queuePosition") is not None:
         return f"queued #{row['queuePosition']}"
     if status == "failed":
@@ -67,10 +69,17 @@ def short_status(row: Row) -> str:
 
 
 def outcome(row: Row) -> str:
-    """`succeeded`, `failed, exit 1`, `failed, SIGKILL`, `timed out`: how it ended, in words."""
+    """`succeeded`, `failed, exit 1`, `failed, SIGKILL`, `timed out`: how it ended, in words.
+
+    Of one that was skipped also why, where the row says so.
+    """
     status = str(row["status"]).replace("_", " ")
+    if row["status"] == "skipped" and row.get("queueReason"):
+        return f"skipped: {row['queueReason']}"
     if row["status"] != "failed":
         return status
+    if row.get("reason") == "out_of_memory":
+        return "failed, out of memory"
     if row.get("exitCode") is not None:
         return f"failed, exit {row['exitCode']}"
     return f"failed, {row['signal']}" if row.get("signal") else "failed"
@@ -83,6 +92,56 @@ def waiting(row: Row) -> str:
         head += f" #{row['queuePosition']}"
     reason = row.get("queueReason")
     return f"{head}: {reason}" if reason else head
+
+
+def blocked(row: Row) -> str:
+    """`waits for input: Name?`: what a task is blocked on; empty where it is on nothing."""
+    on = row.get("blockedOn") or {}
+    category = on.get("category")
+    if category == "input":
+        prompt = str(on.get("prompt") or "").strip()
+        return f"waits for input: {prompt}" if prompt else "waits for input"
+    if category == "idle":
+        return "is idle: no output and no processor time"
+    if category == "lane":
+        return f"waits for lane {on.get('lane')}"
+    if category == "after":
+        return f"waits for {' '.join(map(str, on.get('ids') or ()))}"
+    return ""
+
+
+def going_on(count: int) -> str:
+    """`3 go on`: tasks that have not ended."""
+    return "1 goes on" if count == 1 else f"{count} go on"
+
+
+def goes_on(update: Row) -> str:
+    """`t8f3kr9 waits for input: Name?`: what a wait for many has to tell of one that goes on."""
+    if update["ready"] == "ready_when":
+        return f"{handle(update)} is ready"
+    if is_waiting(update):
+        return f"{handle(update)} is {waiting(update)}"
+    return f"{handle(update)} {blocked(update) or 'is blocked'}"
+
+
+def round_ended(entry: Row) -> str:
+    """`r5k2 ended: 3 of 4 succeeded; not lint (failed 1)`."""
+    seats = entry["seats"]
+    bad = [f"{n} ({short_status(s)})" for n, s in seats.items() if s["status"] != "succeeded"]
+    line = f"{entry['roundId']} ended: {len(seats) - len(bad)} of {len(seats)} succeeded"
+    return line + (f"; not {', '.join(bad)}" if bad else "")
+
+
+def round_goes_on(entry: Row) -> str:
+    """`round r5k2 goes on: lint failed 1`: seats that are lost while their peers run."""
+    seats = entry["seats"].items()
+    lost = [f"{n} {blocked(s) or short_status(s)}" for n, s in seats if _is_lost(s)]
+    return f"round {entry['roundId']} goes on: {', '.join(lost)}"
+
+
+def _is_lost(seat: Row) -> bool:
+    is_ended = seat["status"] not in ("running", "queued", "held")
+    return bool(seat["status"] != "succeeded" if is_ended else seat.get("blockedOn"))
 
 
 def run_ended(record: Row, cancelled_processes: int | None = None) -> str | None:
@@ -104,11 +163,18 @@ def run_ended(record: Row, cancelled_processes: int | None = None) -> str | None
     if status == "denied":
         return f"{name} denied: {record.get('decisionText') or 'no reason given'}"
     if status == "skipped":
-        return f"{name} skipped: {record.get('reason') or 'what it waited for did not happen'}"
-    error = record.get("error")
-    if record.get("reason") == "spawn_error" and isinstance(error, dict):
-        return f"{name} not started, exit {record.get('exitCode')}: {error.get('message')}"
+        return f"{name} {outcome(record)}"
+    if unstarted(record):
+        return f"{name} {unstarted(record)}"
     return f"{name} {outcome(record)}, after {after}"
+
+
+def unstarted(record: Row) -> str:
+    """`not started, exit 127: No such file`; empty where that was not it, or nothing tells why."""
+    error = record.get("error")
+    if record.get("reason") != "spawn_error" or not isinstance(error, dict):
+        return ""
+    return f"not started, exit {record.get('exitCode')}: {error.get('message')}"
 
 
 def plain_ended(row: Row) -> str:

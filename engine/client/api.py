@@ -11,12 +11,12 @@ import functools
 import inspect
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar, Unpack
 
 import trio
 
-from engine.client import requests
+from engine.client import many, requests
 from engine.client.concurrent import Client
 from engine.client.cursors import HOLD, LOGS_HOLD, LogCursor, OutputCursor
 from engine.client.errors import ClientError, ConnectionLost, RpcError
@@ -29,6 +29,7 @@ from engine.client.following import (
     skip_gone,
 )
 from engine.client.identity import greeting, name_of
+from engine.client.inbox import InboxCursor, Known, News, Untold
 from engine.client.places import Role, check_choice
 from engine.client.refusals import as_error
 from engine.client.requests import JobOptions
@@ -44,6 +45,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CANCEL_WAIT: Final = 20.0  # seconds in which a run that is cancelled cancels its job
+GOODBYE_WAIT: Final = 1.0  # seconds for the engine to take our last words
 ASKED: Final = 8  # answers of one run that are not looked at yet; it asks for five at most
 
 OnCancel = Literal["keep", "cancel"]
@@ -65,13 +67,20 @@ def _method(
 class Engine:
     """An engine, seen by one caller; a call may name another one by `as_`."""
 
-    def __init__(self, client: Client, caller: str) -> None:
+    def __init__(self, client: Client, caller: str, more: Callable[[], Awaitable[Client]]) -> None:
+        """`more`: opens another connection, which whoever asked for it closes."""
         self.caller = caller
-        self._client = client
+        self._client, self._more = client, more
+        self._untold = Untold()
+        self._known: dict[str, Known] = {}  # of each caller, what `inbox` has handed out
 
     bash = _method(requests.bash)
     execute = _method(requests.execute)
     wait = _method(requests.wait)
+    wait_any = _method(many.wait_any)
+    run_round = _method(many.run_round)
+    list_rounds = _method(many.list_rounds)
+    read_round = _method(many.read_round)
     cancel = _method(requests.cancel)
     cancel_all = _method(requests.cancel_all)
     write_stdin = _method(requests.write_stdin)
@@ -81,6 +90,8 @@ class Engine:
     read_logs = _method(requests.read_logs)
     forget = _method(requests.forget)
     reset_session = _method(requests.reset_session)
+    set_lane = _method(many.set_lane)
+    set_mode = _method(many.set_mode)
     engine_info = _method(requests.engine_info)
     roster = _method(requests.roster)
     read_stats = _method(requests.read_stats)
@@ -100,10 +111,22 @@ class Engine:
 
     async def _ask(self, request: Request[T]) -> T:
         given = request.as_caller(self.caller)
-        result = await self._client.call(
-            given.method, given.params, budget=given.budget, resend=given.resend
-        )
-        return given.decode(result)
+        caller = given.params["as"]
+        self._untold.asks(caller)
+        result = await _call(self._client, given)
+        self._untold.answered(caller, result)
+        self._acknowledge(caller)
+        return result
+
+    def _acknowledge(self, caller: str) -> None:
+        for request in self._untold.due(caller):
+            self._client.notify(request.method, request.params)
+
+    async def _say_goodbye(self) -> None:
+        """Acknowledge what the last calls brought, for who has had it and leaves in order."""
+        with trio.move_on_after(GOODBYE_WAIT), suppress(ClientError):  # else it comes once more
+            for request in self._untold.last_words():
+                await _call(self._client, request)  # answered, it has surely been sent
 
     async def run(
         self,
@@ -173,6 +196,36 @@ class Engine:
         if scope.cancelled_caught:
             raise ConnectionLost(f"the job was not cancelled within {CANCEL_WAIT:g} s")
 
+    # The inbox.
+
+    async def inbox(
+        self, *, follow: bool = False, as_: str | None = None
+    ) -> AsyncGenerator[News, None]:
+        """What the caller has not received: ends of its tasks and rounds, and what blocks them.
+
+        Ends when nothing of the caller's is left to wait for; with `follow` never. Over restarts of
+        the engine; each end once. What was handed out is acknowledged when the loop comes for more,
+        over a connection of its own: what its body asks acknowledges nothing. Close it with
+        `contextlib.aclosing`.
+        """
+        caller = as_ or self.caller
+        cursor = InboxCursor(caller, self._known.setdefault(caller, {}))
+        client = await self._more()
+        try:
+            with self._untold.reading(caller):
+                self._acknowledge(caller)
+                cursor.changed(await _call(client, cursor.changes()))
+                while not cursor.is_empty or follow:
+                    if cursor.is_empty:
+                        cursor.changed(await _call(client, cursor.changes()))
+                    for news in cursor.take(await _call(client, cursor.request())):
+                        yield news
+                        cursor.handed(news)
+        except RpcError as exc:
+            raise as_error(exc) from exc
+        finally:
+            await client.aclose()
+
     # Following.
 
     async def follow_output(
@@ -224,6 +277,14 @@ class Engine:
                 yield line
 
 
+async def _call(client: Client, request: Request[T]) -> T:
+    """The result of a request that says who asks."""
+    result = await client.call(
+        request.method, request.params, budget=request.budget, resend=request.resend
+    )
+    return request.decode(result)
+
+
 @asynccontextmanager
 async def connect(
     home: str | os.PathLike[str] | None = None,
@@ -246,18 +307,23 @@ async def connect(
     Raises `NotReachable`, `TokenUnreadable`, `CannotStart`; ValueError for another role.
     """
     target = Target(home, url, token, role=role)
-    client = Client(
-        target.find,
-        hello=greeting("engine library", os.environ) if hello else None,
-        patience=reconnect,
-        start=target.start if start and target.is_local else None,
-    )
+    start_engine = target.start if start and target.is_local else None
+    words = greeting("engine library", os.environ) if hello else None
+    client = Client(target.find, hello=words, patience=reconnect, start=start_engine)
     async with Background() as client_nursery:
+
+        async def more() -> Client:
+            other = Client(target.find, patience=reconnect, start=start_engine)
+            await other.connect(client_nursery)
+            return other
+
         try:
             await client.connect(client_nursery)
         except RpcError as exc:
             raise as_error(exc) from exc
+        engine = Engine(client, name_of(as_, os.environ), more)
         try:
-            yield Engine(client, name_of(as_, os.environ))
+            yield engine
+            await engine._say_goodbye()
         finally:
             await client.aclose()

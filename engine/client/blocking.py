@@ -156,6 +156,16 @@ class Client:
             raise answer.error
         return answer.result
 
+    def notify(self, method: str, params: Params) -> None:
+        """Send what nobody answers, if there is a connection; one that ends meanwhile is no error.
+
+        Raises `Unsendable`.
+        """
+        if self._link is None:
+            return
+        self._calls.notify(method, params)
+        self._flush()
+
     def withdraw(self, ticket: Ticket) -> None:
         """Wait for this call no more; the engine is told. Its answer, if one comes, is dropped."""
         self._calls.withdraw(ticket)

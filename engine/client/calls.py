@@ -111,6 +111,11 @@ class Calls:
         if self.has_greeted:
             self._unsent.append(ticket.id)
 
+    def notify(self, method: str, params: Params) -> None:
+        """Have a notification sent, if there is a connection: of the next it is none."""
+        if self.has_greeted:
+            self._unsent.append(encode_call(None, method, params))
+
     def withdraw(self, ticket: Ticket) -> None:
         """Nobody waits for the call any more; the engine is told if it has heard of it."""
         entry = self._open.pop(ticket.id, None)

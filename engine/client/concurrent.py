@@ -104,6 +104,11 @@ class Client:
         finally:
             self._room.leave(size)
 
+    def notify(self, method: str, params: Params) -> None:
+        """Have sent what nobody answers, if there is a connection. Raises `Unsendable`."""
+        self._calls.notify(method, params)
+        self._wake()
+
     async def _answer(self, ticket: Ticket) -> Any:
         if self._is_closed:
             raise ClientClosed(f"closed before {ticket.method} was sent")

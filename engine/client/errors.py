@@ -114,6 +114,12 @@ class AmbiguousHandle(ClientError):
     kind = "ambiguous_handle"
 
 
+class RoundHandle(AmbiguousHandle):
+    """A round's id where a task's belongs."""
+
+    kind = "round_handle"
+
+
 class CannotWrite(ClientError):
     """Our own output cannot be written: a full disk, a closed descriptor."""
 

@@ -43,10 +43,12 @@ _ON_THE_WIRE: Final = {
     "log_scope": "logScope",
     "task_id": "taskId",
     "kickoff_id": "kickoffId",
+    "round_id": "roundId",
 }
 
 
-def _wire(named: Mapping[str, Any]) -> Params:
+def wire_form(named: Mapping[str, Any]) -> Params:
+    """These arguments as params: by their names on the wire, those that are None left out."""
     return {_ON_THE_WIRE.get(n, n): value for n, value in named.items() if value is not None}
 
 
@@ -76,6 +78,10 @@ class JobOptions(ReplyOptions, total=False):
     pty: bool | None
     streams: Literal["merged", "split"] | None
     key: str | None
+    lane: str | None
+    after: Sequence[str] | None
+    after_when: Literal["succeeded", "failed", "ended"] | None
+    ready_when: dict[Literal["contains", "port"], Any] | None
 
 
 class StartOptions(JobOptions, total=False):
@@ -113,7 +119,7 @@ def _start(method: str, what: Params, options: Mapping[str, Any]) -> Request[Rep
     where = {"cwd": os.fspath(cwd)} if isinstance(cwd, os.PathLike) else {}
     return Request(
         method,
-        _wire({**what, **options, **where}),
+        wire_form({**what, **options, **where}),
         budget=_seconds(options.get("timeout_secs")),
         resend=options.get("key") is not None,
     )
@@ -128,7 +134,7 @@ def wait(
 ) -> Request[Reply]:
     """Resume a promoted call: its result, or how things stand when the time is spent."""
     which = {"task_id": task_id, "kickoff_id": kickoff_id, "timeout_secs": timeout_secs}
-    return Request("wait", _wire({**which, **options}), budget=_seconds(timeout_secs))
+    return Request("wait", wire_form({**which, **options}), budget=_seconds(timeout_secs))
 
 
 def cancel(
@@ -143,7 +149,7 @@ def cancel(
     which = {"task_id": task_id, "kickoff_id": kickoff_id}
     how = {"grace_secs": grace_secs, "force": force}
     budget = (GRACE if grace_secs is None else grace_secs) + GRACE
-    return Request("cancel", _wire({**which, **how, **options}), budget=budget)
+    return Request("cancel", wire_form({**which, **how, **options}), budget=budget)
 
 
 def cancel_all(
@@ -156,7 +162,7 @@ def cancel_all(
     """End all that `caller` has running or queued (method `cancel`)."""
     what = {"caller": caller, "grace_secs": grace_secs, "force": force}
     budget = (GRACE if grace_secs is None else grace_secs) + GRACE
-    return Request("cancel", _wire({**what, **options}), budget=budget)
+    return Request("cancel", wire_form({**what, **options}), budget=budget)
 
 
 def write_stdin(
@@ -170,7 +176,7 @@ def write_stdin(
 ) -> Request[Written]:
     """Feed a job whose input is open. Never sent twice."""
     what = {"task_id": task_id, "text": text, "base64": base64, "eof": eof, "force": force}
-    return Request("write_stdin", _wire({**what, **options}), resend=False)
+    return Request("write_stdin", wire_form({**what, **options}), resend=False)
 
 
 def read_output(
@@ -187,7 +193,7 @@ def read_output(
     what = {"task_id": task_id, "stream": stream, "offset": offset, "raw": raw}
     how = {"limit_bytes": limit_bytes, "timeout_secs": timeout_secs}
     return Request(
-        "read_output", _wire({**what, **how, **options}), budget=_seconds(timeout_secs or 0.0)
+        "read_output", wire_form({**what, **how, **options}), budget=_seconds(timeout_secs or 0.0)
     )
 
 
@@ -204,7 +210,7 @@ def list_tasks(
     """Rows, newest first; with `changed_after` those changed since, waiting for the first."""
     what = {"caller": caller, "state": state, "limit": limit, "before": before}
     how = {"changed_after": changed_after, "timeout_secs": timeout_secs}
-    return Request("list_tasks", _wire({**what, **how, **options}), budget=timeout_secs or 0.0)
+    return Request("list_tasks", wire_form({**what, **how, **options}), budget=timeout_secs or 0.0)
 
 
 def read_task(
@@ -212,7 +218,7 @@ def read_task(
 ) -> Request[TaskDetails]:
     """All about one task, without touching anything."""
     which = {"task_id": task_id, "kickoff_id": kickoff_id}
-    return Request("read_task", _wire({**which, **options}))
+    return Request("read_task", wire_form({**which, **options}))
 
 
 def read_logs(
@@ -242,7 +248,7 @@ def read_logs(
     moves = not peek and after_seq is None and before_seq is None and since is None
     return Request(
         "read_logs",
-        _wire({**which, **where, **how, **options}),
+        wire_form({**which, **where, **how, **options}),
         budget=timeout_secs or 0.0,
         resend=not moves,
     )
@@ -252,38 +258,40 @@ def forget(
     task_id: str, *, force: bool | None = None, **options: Unpack[Common]
 ) -> Request[Forgotten]:
     """Drop an ended task and its files. Never sent twice."""
-    return Request("forget", _wire({"task_id": task_id, "force": force, **options}), resend=False)
+    return Request(
+        "forget", wire_form({"task_id": task_id, "force": force, **options}), resend=False
+    )
 
 
 def reset_session(
     kind: Literal["bash", "python"] | None = None, **options: Unpack[Common]
 ) -> Request[SessionReset]:
     """The caller's next call has a new session."""
-    return Request("reset_session", _wire({"kind": kind, **options}))
+    return Request("reset_session", wire_form({"kind": kind, **options}))
 
 
 def engine_info(**options: Unpack[Common]) -> Request[EngineInfo]:
     """The engine's numbers."""
-    return Request("engine_info", _wire(options))
+    return Request("engine_info", wire_form(options))
 
 
 def roster(*, after: str | None = None, **options: Unpack[Common]) -> Request[Roster]:
     """The callers that there are."""
-    return Request("roster", _wire({"after": after, **options}))
+    return Request("roster", wire_form({"after": after, **options}))
 
 
 def read_stats(*, since: str | None = None, **options: Unpack[Common]) -> Request[Stats]:
     """A sample for each five seconds of the last hour."""
-    return Request("read_stats", _wire({"since": since, **options}))
+    return Request("read_stats", wire_form({"since": since, **options}))
 
 
 def discover(**options: Unpack[Common]) -> Request[Document]:
     """The OpenRPC document of the wire (method `rpc.discover`)."""
-    return Request("rpc.discover", _wire(options))
+    return Request("rpc.discover", wire_form(options))
 
 
 def shutdown(
     mode: Literal["leave", "cancel"] | None = None, **options: Unpack[Common]
 ) -> Request[ShuttingDown]:
     """End the engine (role `human`). Never sent twice."""
-    return Request("shutdown", _wire({"mode": mode, **options}), resend=False)
+    return Request("shutdown", wire_form({"mode": mode, **options}), resend=False)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
-from engine.client import requests
+from engine.client import many, requests
 from engine.client.blocking import Client, Ticket
 from engine.client.cursors import HOLD, LOGS_HOLD, LogCursor, OutputCursor
 from engine.client.errors import RpcError
@@ -26,6 +26,7 @@ from engine.client.following import (
     skip_gone,
 )
 from engine.client.identity import greeting, name_of
+from engine.client.inbox import InboxCursor, Known, News, Untold
 from engine.client.places import Role
 from engine.client.refusals import as_error
 from engine.client.requests import JobOptions
@@ -33,8 +34,9 @@ from engine.client.runs import Ask, Run, takers
 from engine.client.schedule import PATIENCE
 from engine.client.target import Target
 from engine.client.typed import Request
+from engine.client.wire import Params
 from engine.protocol.parts import LogLine
-from engine.protocol.results import Finished
+from engine.protocol.results import Finished, TaskPage
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,14 +57,21 @@ def _method(make: Callable[P, Request[T]]) -> Callable[Concatenate[Engine, P], T
 class Engine:
     """An engine, seen by one caller; a call may name another one by `as_`."""
 
-    def __init__(self, client: Client, caller: str) -> None:
+    def __init__(self, client: Client, caller: str, more: Callable[[], Client]) -> None:
+        """`more`: opens another connection, which whoever asked for it closes."""
         self.caller = caller
-        self._client = client
+        self._client, self._more = client, more
+        self._untold = Untold()
+        self._known: dict[str, Known] = {}  # of each caller, what `inbox` has handed out
         self._turn = threading.RLock()  # held by the thread whose call is under way
 
     bash = _method(requests.bash)
     execute = _method(requests.execute)
     wait = _method(requests.wait)
+    wait_any = _method(many.wait_any)
+    run_round = _method(many.run_round)
+    list_rounds = _method(many.list_rounds)
+    read_round = _method(many.read_round)
     cancel = _method(requests.cancel)
     cancel_all = _method(requests.cancel_all)
     write_stdin = _method(requests.write_stdin)
@@ -72,6 +81,8 @@ class Engine:
     read_logs = _method(requests.read_logs)
     forget = _method(requests.forget)
     reset_session = _method(requests.reset_session)
+    set_lane = _method(many.set_lane)
+    set_mode = _method(many.set_mode)
     engine_info = _method(requests.engine_info)
     roster = _method(requests.roster)
     read_stats = _method(requests.read_stats)
@@ -91,11 +102,22 @@ class Engine:
 
     def _ask(self, request: Request[T]) -> T:
         given = request.as_caller(self.caller)
+        caller = given.params["as"]
         with self._turn:
-            result = self._client.call(
-                given.method, given.params, budget=given.budget, resend=given.resend
-            )
-        return given.decode(result)
+            self._untold.asks(caller)
+            result = _call(self._client, given)
+            self._untold.answered(caller, result)
+            self._acknowledge(self._untold.due(caller))
+        return result
+
+    def _acknowledge(self, words: list[Request[TaskPage]]) -> None:
+        for request in words:
+            self._client.notify(request.method, request.params)
+
+    def _say_goodbye(self) -> None:
+        """Acknowledge what the last calls brought, for who has had it and leaves in order."""
+        with self._turn:
+            self._acknowledge(self._untold.last_words())
 
     def run(
         self,
@@ -131,6 +153,7 @@ class Engine:
         while run.result is None or not run.is_done:
             for ask in asks:
                 request = ask.request
+                self._untold.asks(request.params["as"])
                 ticket = self._client.submit(
                     request.method, request.params, budget=request.budget, resend=request.resend
                 )
@@ -140,10 +163,34 @@ class Engine:
             _, ask = asked.pop(got[0].id)
             error = got[1].error
             result: Any = ask.request.decode(got[1].result) if error is None else None
+            self._untold.answered(ask.request.params["as"], result)
             asks = run.take(ask, result, error)
             for piece in run.pieces():
                 deliver[piece.stream](piece.data)
         return run.result
+
+    # The inbox.
+
+    def inbox(self, *, follow: bool = False, as_: str | None = None) -> Iterator[News]:
+        """What the caller has not received, as `api.Engine.inbox` has it."""
+        caller = as_ or self.caller
+        cursor = InboxCursor(caller, self._known.setdefault(caller, {}))
+        client = self._more()
+        try:
+            with self._untold.reading(caller):
+                with self._turn:
+                    self._acknowledge(self._untold.due(caller))
+                cursor.changed(_call(client, cursor.changes()))
+                while not cursor.is_empty or follow:
+                    if cursor.is_empty:
+                        cursor.changed(_call(client, cursor.changes()))
+                    for news in cursor.take(_call(client, cursor.request())):
+                        yield news
+                        cursor.handed(news)
+        except RpcError as exc:
+            raise as_error(exc) from exc
+        finally:
+            client.close()
 
     # Following.
 
@@ -201,6 +248,14 @@ def _refuse_async(*takers: OnOutput | None) -> None:
             raise TypeError(f"{taker!r} is a coroutine function; those are for engine.client")
 
 
+def _call(client: Client, request: Request[T]) -> T:
+    """The result of a request that says who asks."""
+    result = client.call(
+        request.method, request.params, budget=request.budget, resend=request.resend
+    )
+    return request.decode(result)
+
+
 @contextmanager
 def connect(
     home: str | os.PathLike[str] | None = None,
@@ -216,23 +271,29 @@ def connect(
     """An engine, as `api.connect` has it."""
     target = Target(home, url, token, role=role)
     may_start = start and target.is_local
-    client = Client(
-        target.find,
-        hello=greeting("engine library", os.environ) if hello else None,
-        patience=reconnect,
-        revive=target.start if may_start else None,
-        option="reconnect",
-    )
-    try:
-        if may_start:
-            client.connect_or_start()
-        else:
-            client.connect()
-    except RpcError as exc:
-        client.close()
-        raise as_error(exc) from exc
-    engine = Engine(client, name_of(as_, os.environ))
+
+    def opened(words: Params | None = None) -> Client:
+        client = Client(
+            target.find,
+            hello=words,
+            patience=reconnect,
+            revive=target.start if may_start else None,
+            option="reconnect",
+        )
+        try:
+            if may_start:
+                client.connect_or_start()
+            else:
+                client.connect()
+        except RpcError as exc:
+            client.close()
+            raise as_error(exc) from exc
+        return client
+
+    client = opened(greeting("engine library", os.environ) if hello else None)
+    engine = Engine(client, name_of(as_, os.environ), opened)
     try:
         yield engine
+        engine._say_goodbye()
     finally:
         engine.close()

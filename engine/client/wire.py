@@ -23,14 +23,16 @@ class Answer(NamedTuple):
     error: Refused | None
 
 
-def encode_call(call_id: int, method: str, params: Params) -> str:
+def encode_call(call_id: int | None, method: str, params: Params) -> str:
     """The text of one request. Params that are None are left out, as the wire treats them alike.
 
+    Without an id it is a notification, which nobody answers.
     Raises `Unsendable` for what is no JSON, not Unicode, no finite number or too long.
     """
     given = {name: value for name, value in params.items() if value is not None}
+    head = {} if call_id is None else {"id": call_id}
     try:
-        text = to_json({"jsonrpc": "2.0", "id": call_id, "method": method, "params": given})
+        text = to_json({"jsonrpc": "2.0", **head, "method": method, "params": given})
         size = len(text.encode())
     except UnicodeEncodeError as exc:
         raise Unsendable("a word of the call is not UTF-8") from exc
@@ -43,8 +45,7 @@ def encode_call(call_id: int, method: str, params: Params) -> str:
 
 def encode_cancel(call_id: int) -> str:
     """The text of the notification that nobody waits for the call any more."""
-    message = {"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": call_id}}
-    return to_json(message)
+    return encode_call(None, "$/cancelRequest", {"id": call_id})
 
 
 def to_json(value: Any) -> str:

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import trio
 
+from engine.jobs.directory import TaskDirectory
+from engine.jobs.keeperwords import is_word
 from engine.keeper.link import MAX_INPUT
 
 _CHUNK: Final = 256 << 10  # bytes read at a time
@@ -32,6 +34,7 @@ class Channel:
         self._sock = sock
         self._input = bytearray()
         self._send_lock = trio.Lock()
+        self.known_by: TaskDirectory | None = None  # in which the keeper's identity stands
 
     async def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
         """Send `message` and duplicates of `fds`. Raises ChannelClosed."""
@@ -74,9 +77,12 @@ class Channel:
         """The message before `end` and the size of its payload."""
         try:
             message = json.loads(self._input[:end])
-            return message, int(message.get("payload", 0))
-        except (ValueError, TypeError, AttributeError, RecursionError) as exc:
+            size = int(message.get("payload", 0))
+        except (ValueError, TypeError, AttributeError, RecursionError, OverflowError) as exc:
             raise ChannelClosed from exc  # no keeper of ours: a job can listen there too
+        if not is_word(message) or not 0 <= size <= MAX_INPUT:
+            raise ChannelClosed
+        return message, size
 
     def close(self) -> None:
         self._sock.close()

@@ -23,7 +23,7 @@ from msgspec import Meta
 
 from engine.errors import NO_ROOM
 from engine.keeper import taskfiles
-from engine.model import Kind, Survivor
+from engine.model import Kind, ReadyWhen, Survivor
 
 SPEC: Final = "spec.json"
 OUTPUTS: Final = ("output", "stdout", "stderr")
@@ -31,6 +31,13 @@ _KNOWN: Final = frozenset({SPEC, taskfiles.CLAIM, taskfiles.READY, taskfiles.EXI
 _ALPHABET: Final = "0123456789abcdefghijklmnopqrstuv"  # base32hex: no two letters look alike
 _ID_LENGTH: Final = 6
 _SPEC_LIMIT: Final = 64 << 20  # bytes; far over the largest call
+_LAST_YEAR_ENDS: Final = 253_402_300_800_000  # ms; no clock shows later, and no calendar goes on
+
+Ranges = tuple[tuple[int, int], ...]  # offsets, the end excluded
+
+# Numbers that a job can have written: such as a date can be told of, and the index can hold.
+Moment = Annotated[int, Meta(ge=0, lt=_LAST_YEAR_ENDS)]  # ms
+Size = Annotated[int, Meta(ge=0, lt=1 << 53)]
 
 
 class Base(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +63,15 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pty: bool = False
     split: bool = False
     deadline_secs: float | None = None
+    memory_bytes: int | None = None
+    lane: str | None = None
+    after: list[str] = []  # handles of those that it waits for
+    after_when: str = "succeeded"  # how they have to end
+    ready_when: ReadyWhen | None = None
     key: str | None = None
     digest: str | None = None  # of what the call asked to run, for `key`
+    round_id: str | None = None
+    seat: str | None = None  # its name in the round
 
 
 class Spec(Asked, frozen=True, kw_only=True, omit_defaults=True):
@@ -67,8 +81,14 @@ class Spec(Asked, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     kind: Kind
     title: str
-    order: int
-    created_at: int  # ms
+    order: Size
+    created_at: Moment
+
+    @property
+    def can_start(self) -> bool:
+        """Whether a call can have asked this: a job can write the file, too."""
+        asked = {Kind.BASH: self.command, Kind.ARGV: self.argv, Kind.CODE: self.code}[self.kind]
+        return bool(asked) and "\0" not in (self.command or "")
 
 
 class _Trouble(msgspec.Struct, frozen=True):
@@ -87,20 +107,41 @@ class _End(msgspec.Struct, frozen=True):
     """What an `exit` must hold to be one: it lies where a job can write."""
 
     pid: int
-    cause: Literal["exit", "signal", "spawn_error", "deadline", "cancelled", "lost"]
-    exitCode: int | None
-    signal: int | None
+    cause: Literal[
+        "exit",
+        "signal",
+        "spawn_error",
+        "deadline",
+        "cancelled",
+        "lost",
+        "out_of_memory",
+        "skipped",
+    ]
+    exitCode: Annotated[int, Meta(ge=0, le=255)] | None
+    signal: Annotated[int, Meta(ge=0, le=255)] | None
     error: _Trouble | None
-    startedAt: int | None
-    endedAt: int
-    durationMs: int | None
-    cpuMs: int | None
+    startedAt: Moment | None
+    endedAt: Moment
+    durationMs: Size | None
+    cpuMs: Size | None
     cwd: str
     survivors: list[Survivor]
-    sizes: list[Annotated[int, Meta(ge=0)]]
-    dropped: list[list[tuple[int, int]]]
+    sizes: list[Size]
+    dropped: list[list[tuple[Size, Size]]]
     value: str | None = None  # of code: the repr of its last expression
     sessionReset: bool = False  # of code: its interpreter is gone
+    oomKills: int | None = None  # of a job with a cgroup of its own: see `JobMemory.measure`
+    maxRssBytes: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None = None
+    skippedFor: str | None = None  # of one that could not start any more: why
+
+
+def is_end(record: object) -> bool:
+    """Whether this tells how a job ended: all of it, in numbers that there can be."""
+    try:
+        msgspec.convert(record, _End)
+    except (msgspec.ValidationError, UnicodeEncodeError):  # half a pair where a word must be
+        return False
+    return True
 
 
 class TaskDirectory:
@@ -147,6 +188,7 @@ class TaskDirectory:
 
     def read_spec(self) -> Spec | None:
         """What was asked; None where it was never written whole: then nobody was told of it.
+        Also where what stands there is nothing that could be asked.
 
         Raises OSError where the system has no descriptor left.
         """
@@ -157,8 +199,9 @@ class TaskDirectory:
                     os.close(fd)  # open() below would leave a folder's descriptor open
                     return None
                 with open(fd, "rb") as file:
-                    return msgspec.json.decode(file.read(_SPEC_LIMIT), type=Spec)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+                    spec = msgspec.json.decode(file.read(_SPEC_LIMIT), type=Spec)
+                return spec if spec.can_start else None
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
         except OSError as exc:
             if exc.errno in NO_ROOM:
@@ -169,16 +212,23 @@ class TaskDirectory:
         """The record of the end; None while there is none, or where what is there is none."""
         with self.opened() as dir_fd:
             record = taskfiles.read_exit(dir_fd)
-        try:
-            msgspec.convert(record, _End | None)
-        except msgspec.ValidationError:
-            return None
-        return record
+        return record if is_end(record) else None
 
     def read_claim(self) -> str | None:
         """Who claimed the job: see `taskfiles.read_claim`."""
         with self.opened() as dir_fd:
             return taskfiles.read_claim(dir_fd)
+
+    def claim(self) -> bool:
+        """Claim the job for the engine: no keeper will begin it; False if one has claimed it."""
+        with self.opened() as dir_fd:
+            return taskfiles.take_claim(dir_fd)
+
+    def read_keeper(self) -> str | None:
+        """Which keeper has begun the job, or has a shell that waits for it; None: not known."""
+        with self.opened() as dir_fd:
+            claim = taskfiles.read_claim(dir_fd)
+            return taskfiles.read_ready(dir_fd) if claim is None else claim
 
     def claimed_at(self) -> int | None:
         """When a keeper claimed the job, and so began it (ms); None where none has."""
@@ -217,6 +267,18 @@ class TaskDirectory:
         finally:
             os.close(fd)
 
+    def written(self, names: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[Ranges, ...]]:
+        """For each output file how far it was written, and what is not kept of that: see
+        `taskfiles.written`. (0, ()) for one that is not there (yet), or is no file.
+        """
+        sizes, dropped = [], []
+        with self.opened() as dir_fd:
+            for name in names:
+                size, holes = _written(name, dir_fd)
+                sizes.append(size)
+                dropped.append(tuple((start, end) for start, end in holes))
+        return tuple(sizes), tuple(dropped)
+
     def output_sizes(self, names: tuple[str, ...]) -> tuple[int, ...]:
         """Bytes in each output file, 0 for one that is not there (yet)."""
         sizes = []
@@ -241,11 +303,29 @@ class TaskDirectory:
             self.path.rmdir()
 
 
+def _written(name: str, dir_fd: int) -> tuple[int, list[list[int]]]:
+    try:
+        fd = os.open(name, taskfiles.READ_FLAGS, dir_fd=dir_fd)
+    except OSError as exc:
+        if exc.errno in NO_ROOM:
+            raise
+        return 0, []  # not there, or not by our hand
+    try:
+        return taskfiles.written(fd) if stat.S_ISREG(os.fstat(fd).st_mode) else (0, [])
+    finally:
+        os.close(fd)
+
+
+def new_id() -> str:
+    """What is behind the letter of a handle."""
+    number = secrets.randbits(5 * _ID_LENGTH)
+    return "".join(_ALPHABET[number >> 5 * i & 31] for i in range(_ID_LENGTH))
+
+
 def make_directory(folder: Path) -> TaskDirectory:
     """A new, empty task directory in `folder`, under an id that is free there. Raises OSError."""
     while True:
-        number = secrets.randbits(5 * _ID_LENGTH)
-        id_ = "".join(_ALPHABET[number >> 5 * i & 31] for i in range(_ID_LENGTH))
+        id_ = new_id()
         try:
             (folder / id_).mkdir(mode=0o700)
         except FileExistsError:

@@ -25,13 +25,19 @@ INSIDE_LIMIT: Final = 256  # below this the marker comes on top: it would leave 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """An output at one moment. `dropped` are the offsets, end excluded, that are kept no more.
 
-    `ended`: no byte will follow, so what is incomplete at the end is shown as it is.
+    `ended`: no byte will follow, so what is incomplete at the end is shown as it is. `has_data`:
+    False of a range, end excluded, in which nothing was ever written, to spare reading it.
     """
 
     read_at: ReadAt
     size: int
     dropped: tuple[int, int] | None = None
     ended: bool = True
+    has_data: Callable[[int, int], bool] = lambda _start, _end: True
+
+    def read_written(self, offset: int, length: int) -> bytes:
+        """`read_at`, empty where nothing was written."""
+        return self.read_at(offset, length) if self.has_data(offset, offset + length) else b""
 
 
 class Excerpt(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +117,7 @@ def excerpt(
         return Excerpt(text=head + tail, end=end)
 
     ranges = kept_ranges(head_end, tail_start, hole)
-    counts = [count_lines(source.read_at, [part]) for part in ranges]
+    counts = [count_lines(source.read_written, [part]) for part in ranges]
     lines, lifted = sum(counts), ""
     if new_pick:
         number = head_raw.count(b"\n", 0, head_end) + 1

@@ -42,7 +42,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     stdin: bytes | None  # the whole input; None: /dev/null
     wants_state: bool  # the shell dumps its state at the end
     stdin_open: bool = False  # fed by `RunningJob.write`
+    ready_port: int | None = None  # where it will listen: see `RunningJob.listener`
     pty: bool = False  # a terminal; `stdin` is typed at it, without one it is open
+    memory_bytes: int | None = None  # of all its processes together
 
 
 class LaunchRefused(Exception):
@@ -84,8 +86,14 @@ class JobListener(Protocol):
     def on_grew(self, news: dict[str, Any]) -> None:
         """`news`: {sizes, dropped}, an entry for each output file."""
 
+    def on_blocked(self, category: str | None) -> None:
+        """The job is blocked: `input`, `idle`; None: it goes on. Its sizes were told before."""
+
     def on_ended(self, record: dict[str, Any], state: bytes) -> None:
-        """The record of the end, and the dump of the shell's state (empty: none)."""
+        """The record of the end, and the dump of the shell's state (empty: none).
+
+        Of one too large to be carried the record has the size in bytes, as `stateLeft`.
+        """
 
 
 class RunningJob(Protocol):
@@ -94,13 +102,23 @@ class RunningJob(Protocol):
     async def watch(self, listener: JobListener) -> Outcome:
         """Tell `listener` of the job until nothing of it is left. Cancelling leaves the job be."""
 
-    async def cancel(self, grace_secs: float) -> list[int]:
-        """TERM to every process of the job, after the grace KILL; the pids that got TERM."""
+    async def cancel(self, grace_secs: float) -> list[int] | None:
+        """TERM to every process of the job, after the grace KILL; the pids that got TERM.
+
+        None: whoever has the job does not answer.
+        """
 
     async def write(self, data: bytes, *, eof: bool) -> Written | None:
         """Feed the open standard input; with `eof` it ends, if all was taken. Waits for no reader.
 
         None: nobody can tell, as the job, or its keeper, is gone. Cancelling comes too late.
+        """
+
+    async def listener(self) -> str:
+        """Whose socket listens at `Order.ready_port`.
+
+        `job`: the job's; `new`: not known whose, but it came after the job; `before`: it was there
+        before the job; `none`; `unknown`.
         """
 
     async def survivors(self) -> list[dict[str, Any]]:

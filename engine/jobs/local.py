@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import trio
 
+from engine.jobs.cgroup import JobCgroups
 from engine.jobs.channel import Channel, ChannelClosed, connect, memory_files
 from engine.jobs.directory import TaskDirectory
 from engine.jobs.executor import LaunchRefused, Order
@@ -30,8 +31,11 @@ _BIRTHS: Final = 3  # keepers asked for one job: mother may be killed while she 
 class LocalExecutor:
     """`sockets` is the folder of the keepers' sockets, `log_file` where a dying keeper says why."""
 
-    def __init__(self, sockets: Path, log_file: Path, *, umask: int) -> None:
-        self._sockets, self._umask = sockets, umask
+    def __init__(
+        self, sockets: Path, log_file: Path, *, umask: int, cgroups: JobCgroups | None = None
+    ) -> None:
+        """`cgroups`: for jobs with a limit of memory; without them these are refused."""
+        self._sockets, self._umask, self._cgroups = sockets, umask, cgroups
         self._idle: list[Channel] = []
         self._prepared: dict[str, Channel] = {}  # task id -> a keeper with its shell
         self._mother = Mother(sockets, log_file)
@@ -59,16 +63,39 @@ class LocalExecutor:
             "pty": order.pty,
             "fds": len(texts),
         }
+        if order.memory_bytes is not None:
+            message["memory"] = await self._limit(directory.id, order.memory_bytes)
         prepared = self._prepared.pop(directory.id, None)
         if prepared is not None:
             self._idle.append(prepared)  # the next to be asked
-        channel = await self._send_texts(message, texts)
-        return LocalJob(channel, directory, self._take_back)
+        try:
+            channel = await self._send_texts(message, texts)
+        except LaunchRefused:
+            await self._unlimit(directory.id)
+            raise
+        return LocalJob(
+            channel,
+            directory,
+            self._take_back,
+            self._unlimit,
+            lambda: self._send_texts(message, texts, is_new=True),
+        )
+
+    async def _limit(self, id_: str, limit_bytes: int) -> dict[str, Any]:
+        if self._cgroups is None:
+            raise LaunchRefused("memory_bytes: this engine has no cgroup of its own")
+        return await self._cgroups.begin(id_, limit_bytes)
+
+    async def _unlimit(self, id_: str) -> None:
+        """Let go of the job's cgroup, if it has one."""
+        if self._cgroups is not None:
+            await self._cgroups.end(id_)
 
     async def prepare(self, directory: TaskDirectory, order: Order) -> None:
         """See `Executor`. What goes wrong at the keeper shows when it is launched."""
         message = self._message(order) | {"op": "prepare", "dir": str(directory.path)}
         channel = await self._send_texts(message, [order.prologue or b""])
+        channel.known_by = directory
         self.discard(directory.id)
         self._prepared[directory.id] = channel
 
@@ -89,18 +116,24 @@ class LocalExecutor:
             "umask": self._umask,
             "nofile": self._mother.nofile,
             "session": order.wants_state,
+            "port": order.ready_port,
         }
 
-    async def _send_texts(self, message: dict[str, Any], texts: list[bytes]) -> Channel:
-        """Hand `message` to a keeper, with each of `texts` as a file. Raises LaunchRefused."""
+    async def _send_texts(
+        self, message: dict[str, Any], texts: list[bytes], *, is_new: bool = False
+    ) -> Channel:
+        """Hand `message` to a keeper, with each of `texts` as a file. Raises LaunchRefused.
+
+        `is_new`: to one that is born for it.
+        """
         try:
             with memory_files(texts) as fds:
-                return await self._hand_over(message, fds)
+                return await self._hand_over(message, fds, is_new=is_new)
         except OSError as exc:  # no descriptor or memory to be had
             raise LaunchRefused(f"no keeper: {exc.strerror}", exc.errno or 0) from exc
 
-    async def _hand_over(self, message: dict[str, Any], fds: list[int]) -> Channel:
-        while self._idle:
+    async def _hand_over(self, message: dict[str, Any], fds: list[int], *, is_new: bool) -> Channel:
+        while self._idle and not is_new:
             channel = self._idle.pop()
             try:
                 await channel.send(message, fds)
@@ -150,7 +183,9 @@ class LocalExecutor:
             # Taking its socket away is the last thing that a keeper does.
             await wait_dead(claim, _EXIT_SECS)
             return None
-        return LocalJob(channel, directory)
+        if self._cgroups is not None:
+            self._cgroups.adopt(directory.id)
+        return LocalJob(channel, directory, let_go=self._unlimit)
 
     async def ask_new_keeper(self, kind: bytes, message: dict[str, Any]) -> Channel:
         """A channel to a new keeper that has been sent `message`. Raises LaunchRefused.

@@ -6,9 +6,10 @@ import base64
 import contextlib
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+import structlog
 import trio
 
 from engine.jobs.channel import Channel, ChannelClosed
@@ -17,8 +18,13 @@ from engine.jobs.executor import JobListener, LaunchRefused, Outcome, Written
 from engine.keeper import processes
 from engine.keeper.feed import LIMIT
 
-_ANSWER_SECS: Final = 10  # for a keeper's word on cancel and survey; it answers in milliseconds
+_ANSWER_SECS: Final = 5  # for a keeper's word on cancel and survey; it answers in milliseconds
+_CLAIM_SECS: Final = 1.0  # for a keeper to begin its job; usually 3 ms, with its birth 15
+_LONGEST_CLAIM_SECS: Final = 4.0  # likewise where many did not: the machine may be a slow one
+_WAKE_SECS: Final = 0.5  # likewise once it was told to go on
 _BREAK_SECS: Final = 1  # for a keeper that dropped our link to be gone
+
+log = structlog.get_logger()
 
 
 class LocalJob:
@@ -29,9 +35,16 @@ class LocalJob:
         channel: Channel,
         directory: TaskDirectory,
         give_back: Callable[[Channel], None] | None = None,
+        let_go: Callable[[str], Awaitable[None]] | None = None,
+        ask_another: Callable[[], Awaitable[Channel]] | None = None,
     ) -> None:
-        """`give_back`: takes `channel` back for a next job, if it is the keeper's control link."""
+        """`give_back`: takes `channel` back for a next job, if it is the keeper's control link.
+
+        `let_go`: is told the task's id when there is nothing more to watch. `ask_another`: hands
+        the job to another keeper, where this one does not begin it. Raises LaunchRefused.
+        """
         self._channel, self._directory, self._give_back = channel, directory, give_back
+        self._let_go, self._ask_another = let_go, ask_another
         self._unanswered = 0  # questions on their way: their answers may come after the end
         self._answers: list[tuple[str, trio.Event, list[Any]]] = []
         self._is_over = False
@@ -50,29 +63,85 @@ class LocalJob:
             is_free = outcome in (Outcome.GONE, Outcome.TAKEN)
             # A late answer would be taken for news of the next job, a late question for its.
             if is_free and self._give_back is not None and not self._unanswered:
+                self._channel.known_by = self._directory if outcome is Outcome.GONE else None
                 self._give_back(self._channel)
             else:
                 self._channel.close()
+        if self._let_go is not None:
+            await self._let_go(self._directory.id)
         return outcome
 
+    async def _first_word(self) -> tuple[dict[str, Any], bytes]:
+        """What the keeper says first. One that begins nothing is told to go on, then another is
+        asked: whichever claims the job first has it. Raises ChannelClosed.
+        """
+        wait_secs, is_woken = _CLAIM_SECS, False
+        while self._ask_another is not None:
+            with trio.move_on_after(wait_secs):
+                return await self._channel.receive()
+            claim = self._claim()
+            if claim == "":  # the engine's: it was cancelled
+                raise ChannelClosed
+            if claim is not None:
+                break
+            if not is_woken and self._continue_keeper():
+                is_woken, wait_secs = True, _WAKE_SECS
+                continue
+            try:
+                channel = await self._ask_another()
+            except LaunchRefused as exc:  # then this one has to do
+                log.warning("no_other_keeper", taskId="t" + self._directory.id, reason=str(exc))
+            else:
+                self._channel.close()
+                self._channel = channel
+            is_woken, wait_secs = False, min(2 * wait_secs, _LONGEST_CLAIM_SECS)
+        return await self._channel.receive()
+
+    def _claim(self) -> str | None:
+        try:
+            return self._directory.read_claim()
+        except OSError:  # not to be told: then it is left as it is
+            return "unknown"
+
+    def _continue_keeper(self) -> bool:
+        """Let a keeper that has not begun its job go on; False where it is not known."""
+        known_by, self._channel.known_by = self._channel.known_by, None
+        if known_by is None:
+            return False
+        with contextlib.suppress(OSError):
+            who = known_by.read_keeper()
+            if who and processes.is_alive(who):
+                os.kill(int(who.split(" ")[0]), signal.SIGCONT)
+                return True
+        return False
+
     async def _watch(self, listener: JobListener) -> Outcome:
+        message, payload = await self._first_word()
         while True:
-            message, payload = await self._channel.receive()
             match message["ev"]:
                 case "started":
                     listener.on_started(message)
                 case "state":
                     listener.on_started(message)
                     listener.on_grew(message)
+                    listener.on_blocked(message.get("blocked"))
                     if message["record"] is not None:
                         listener.on_ended(message["record"], b"")
                 case "grew":
                     listener.on_grew(message)
+                case "blocked":
+                    listener.on_grew(message)
+                    listener.on_blocked(message["category"])
+                case "unblocked":
+                    listener.on_blocked(None)
                 case "ended":
-                    listener.on_ended(message["record"], payload)
+                    left = {name: message[name] for name in ("stateLeft",) if name in message}
+                    listener.on_ended({**message["record"], **left}, payload)
                 case "gone":
                     if "sizes" in message:  # else it answers a question that came after the end
                         listener.on_grew(message)
+                    if message.get("leaves"):
+                        self._give_back = None
                     return Outcome.GONE
                 case "taken":
                     return Outcome.TAKEN
@@ -82,6 +151,7 @@ class LocalJob:
                     raise LaunchRefused(message["message"], message.get("errno", 0))
                 case _:
                     self._answer(message)
+            message, payload = await self._channel.receive()
 
     def _answer(self, message: dict[str, Any]) -> None:
         """Hand an answer to the first who waits for one of its kind."""
@@ -124,9 +194,9 @@ class LocalJob:
             if claim and processes.is_alive(claim):
                 os.kill(int(claim.split(" ")[0]), signal.SIGCONT)
 
-    async def cancel(self, grace_secs: float) -> list[int]:
+    async def cancel(self, grace_secs: float) -> list[int] | None:
         answer = await self._ask({"op": "cancel", "grace": grace_secs}, "signalled")
-        return list(answer.get("pids", []))
+        return list(answer.get("pids", [])) if answer or self._is_over else None
 
     async def write(self, data: bytes, *, eof: bool) -> Written | None:
         fits = data[:LIMIT]
@@ -140,6 +210,10 @@ class LocalJob:
         if not self._is_over:
             self._channel.close()  # whoever watches attaches anew
         return None
+
+    async def listener(self) -> str:
+        answer = await self._ask({"op": "listener"}, "listener")
+        return str(answer.get("whose", "unknown"))
 
     async def survivors(self) -> list[dict[str, Any]]:
         answer = await self._ask({"op": "survey"}, "survivors")

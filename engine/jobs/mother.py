@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import array
+import errno
 import os
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -17,6 +19,7 @@ import structlog
 from engine.jobs.executor import LaunchRefused
 from engine.keeper import mother
 
+KEPT_DESCRIPTORS: Final = 48  # that jobs do not get
 _END_SECS: Final = 5  # for a mother told to end
 
 log = structlog.get_logger()
@@ -61,9 +64,15 @@ class Mother:
     def bear(self, kind: bytes = b"k") -> socket.socket:
         """The control link of a new keeper, at once: the keeper follows. Raises LaunchRefused.
 
-        `kind`: see `mother`.
+        `kind`: see `mother`. Raises OSError, also where the last descriptors are reached: to answer
+        calls, to say so, and to cancel takes some too.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY and theirs.fileno() >= soft - KEPT_DESCRIPTORS:
+            ours.close()
+            theirs.close()
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         with theirs:
             try:
                 self._ask_for_keeper(theirs, kind)
@@ -91,11 +100,21 @@ class Mother:
     def _end(self) -> None:
         self._socket.close()
         self._process.send_signal(signal.SIGCONT)
-        try:
-            self._process.wait(_END_SECS)
-        except subprocess.TimeoutExpired:
+        if not self._has_ended_within(_END_SECS):
             self._process.kill()
-            self._process.wait()
+        self._process.wait()
+
+    def _has_ended_within(self, limit_secs: float) -> bool:
+        try:
+            fd = os.pidfd_open(self._process.pid)
+        except OSError:  # gone; or no descriptor to wait with, and then it has no time
+            return False
+        try:
+            poll = select.poll()  # its number may be over what select takes
+            poll.register(fd, select.POLLIN)
+            return bool(poll.poll(limit_secs * 1000))
+        finally:
+            os.close(fd)
 
     def close(self) -> None:
         """End mother; keepers with a job stay."""

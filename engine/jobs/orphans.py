@@ -13,7 +13,7 @@ from typing import Any, Final
 import trio
 
 from engine.keeper import processes
-from engine.keeper.kept import send
+from engine.keeper.killing import send
 
 MARK: Final = "ENGINE_TASK_ID"
 KILL_SECS: Final = 5.0  # for the kernel to take away what was sent KILL
@@ -24,6 +24,11 @@ def find(task_id: str) -> list[int]:
     marked = processes.with_variable(MARK, task_id)
     below = [pid for root in marked for pid in processes.descendants(root)]
     return list(dict.fromkeys([*marked, *below]))
+
+
+def owners() -> set[str]:
+    """The ids of tasks that living processes carry."""
+    return processes.values_of(MARK)
 
 
 async def end(task_id: str, grace_secs: float) -> tuple[list[int], list[dict[str, Any]]]:

@@ -23,6 +23,7 @@ MAX_PAGE: Final = 512 * 1024  # raw bytes
 JSON_LIMIT: Final = 512 * 1024 - 1024  # bytes of JSON; the rest of the reply has the difference
 BASE64_LIMIT: Final = JSON_LIMIT // 4 * 3  # raw bytes that fill it as base64
 MAX_CHARACTER: Final = 4  # bytes of UTF-8
+_REPLACED: Final = "\ufffd"
 
 
 class OffsetPastEnd(ValueError):
@@ -99,6 +100,16 @@ class OutputFile:
         data = self._seek(hole, os.SEEK_DATA)
         return hole, self.size if data is None else data
 
+    def has_data(self, start: int, end: int) -> bool:
+        """Whether anything was written between the two, the end excluded."""
+        data = self._seek(start, os.SEEK_DATA)
+        return data is not None and data < end
+
+    def written_from(self, known: int) -> int:
+        """Where what was written from offset `known` on ends; a file can be as long as one likes
+        with nothing in it."""
+        return self._seek(known, os.SEEK_HOLE) or known
+
     def _seek(self, offset: int, whence: int) -> int | None:
         """See lseek(2); None where there is no more of that kind."""
         try:
@@ -164,7 +175,10 @@ def _text(source: Source, start: int, data: bytes, stop: int) -> tuple[str, int]
     is_last = source.ended or stop < source.size
     text, length = _complete(data, is_last and start + len(data) == stop)
     if json_bytes(text) > JSON_LIMIT:
-        low, high = 0, length
+        shown = _fitting(text)
+        if _REPLACED not in shown:
+            return shown, len(shown.encode())
+        low, high = 0, length  # what stands for bad bytes does not tell how many they were
         while high - low > MAX_CHARACTER:
             middle = (low + high) // 2
             piece, _ = _complete(data[:middle], False)
@@ -174,6 +188,19 @@ def _text(source: Source, start: int, data: bytes, stop: int) -> tuple[str, int]
         data = source.read_at(start, min(MAX_CHARACTER, stop - start))
         return _one_character(data, is_last and start + len(data) == stop)
     return text, length
+
+
+def _fitting(text: str) -> str:
+    """The longest beginning of `text` that JSON may carry."""
+    start, end, room = 0, len(text), JSON_LIMIT
+    while start < end:
+        middle = (start + end + 1) // 2
+        size = json_bytes(text[start:middle])
+        if size <= room:
+            start, room = middle, room - size
+        else:
+            end = middle - 1
+    return text[:start]
 
 
 def _complete(data: bytes, final: bool) -> tuple[str, int]:

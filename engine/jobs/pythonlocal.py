@@ -24,6 +24,7 @@ from engine.keeper import processes
 from engine.keeper.mother import SESSION
 from engine.keeper.python_keeper import START_SECS
 
+ALONE_SECS: Final = 3600.0  # that a session which nobody uses outlives its engine
 _ANSWER_SECS: Final = 10.0  # for a keeper's word; it answers in milliseconds
 _LEFT_GRACE: Final = 5.0  # seconds for an interpreter that nobody waited for
 _EXIT_SECS: Final = 10.0  # for a keeper that takes no link any more; its exit takes microseconds
@@ -36,6 +37,7 @@ class PythonOrder(msgspec.Struct, frozen=True, kw_only=True):
     search: str | None = None  # a PATH; None: that in `env`
     cwd: str  # where it is gone: its nearest parent
     python: str = "python3"
+    engine: str | None = None  # its socket: where nobody listens for `ALONE_SECS`, the session ends
 
 
 class CodeOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +50,7 @@ class CodeOrder(msgspec.Struct, frozen=True, kw_only=True):
     split: bool
     deadline_secs: float | None
     output_cap_bytes: int
+    ready_port: int | None = None  # see `Order`
 
 
 class InterpreterFailed(Exception):
@@ -123,6 +126,7 @@ class PythonSession:
             "streams": "split" if order.split else "merged",
             "deadline": order.deadline_secs,
             "cap": order.output_cap_bytes,
+            "port": order.ready_port,
             "fds": len(texts),
         }
         try:
@@ -180,6 +184,8 @@ async def open_session(
         "op": "open",
         "link": None if link is None else str(link),
         "once": link is None,
+        "engine": None if link is None else order.engine,
+        "alone": ALONE_SECS,
         "python": order.python,
         "search": order.search,
         "path": None,

@@ -146,4 +146,4 @@ def unquote(value: bytes) -> bytes:
 
 def _unescape(match: re.Match[bytes]) -> bytes:
     what = match[1]
-    return bytes([int(what, 8) & 255]) if what[:1].isdigit() else _ESCAPED.get(what, what)
+    return bytes([int(what, 8) & 255]) if what[:1] in b"01234567" else _ESCAPED.get(what, what)

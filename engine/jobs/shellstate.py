@@ -18,8 +18,17 @@ from engine.jobs.shelldump import Declaration, Dump, comparable, read_dump, unqu
 from engine.jobs.shellprologue import OUR_WORDS, ShellState, set_posix, write_call, write_prologue
 from engine.keeper import shell
 
-__all__ = ["CallPlan", "ShellState", "commit", "decode_state", "encode_state", "plan_call"]
+__all__ = [
+    "CallPlan",
+    "ShellState",
+    "commit",
+    "decode_state",
+    "encode_state",
+    "plan_call",
+    "size_of",
+]
 
+LARGE_BYTES: Final = 1 << 20  # a state that has more is nothing to hold at hand twice
 _VERSION: Final = b"engine shell state 1\n"
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _EXPORTED_FUNCTION: Final = re.compile(r"BASH_FUNC_(.+)%%", re.DOTALL)
@@ -43,7 +52,10 @@ _KEPT_OUT: Final = frozenset(("_", "BASHOPTS", "BASH_ENV", "POSIXLY_CORRECT", "P
 
 
 class _Prologues:
-    """The newest prologues: a call's is that of the call before it, if nothing has changed."""
+    """The newest prologues: a call's is that of the call before it, if nothing has changed.
+
+    A large one is made each time: it would hold its state in memory, too.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -53,11 +65,14 @@ class _Prologues:
         self, state: ShellState | None, declared: dict[bytes, bytes], *, session: bool
     ) -> bytes:
         key = (id(state), session, *declared.items())
-        if key not in self._known:
+        if key in self._known:
+            return self._known[key][1]
+        prologue = write_prologue(state, declared, session=session)
+        if len(prologue) <= LARGE_BYTES:
             if len(self._known) >= self._most:
                 del self._known[next(iter(self._known))]
-            self._known[key] = (state, write_prologue(state, declared, session=session))
-        return self._known[key][1]
+            self._known[key] = (state, prologue)
+        return prologue
 
 
 _PROLOGUES: Final = _Prologues(16)
@@ -154,13 +169,22 @@ def encode_state(state: ShellState) -> bytes:
     return _VERSION + msgspec.msgpack.encode(state)
 
 
+def size_of(state: ShellState | None) -> int:
+    """Bytes that `state` takes, but for some that are the same for all."""
+    if state is None:
+        return 0
+    texts = (*state.variables.items(), *state.foreign, (state.aliases, state.directory))
+    functions = sum(len(each.name) + len(each.definition) for each in state.functions)
+    return functions + sum(len(name) + len(value) for name, value in texts)
+
+
 def decode_state(data: bytes) -> ShellState | None:
     """The state in a file's bytes; None where they are not whole or of another version."""
     if not data.startswith(_VERSION):
         return None
     try:
         return msgspec.msgpack.decode(data[len(_VERSION) :], type=ShellState)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

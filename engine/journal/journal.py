@@ -102,6 +102,10 @@ class Journal:
         else:
             del self._pumps[record.id]
 
+    def remark(self, record: TaskRecord, text: str) -> None:
+        """Write down a word about a task."""
+        self.note(Level.NOTICE, text, caller=record.caller, task=record.id)
+
     def _is_read(self, record: TaskRecord) -> bool:
         return record.id in self._pumps or record.id in self._unread
 
@@ -147,6 +151,8 @@ class Journal:
         pump = self._pumps.get(task)
         if pump is None or pump.is_settled:
             return True
+        if self._index.trouble is not None:
+            return False  # a second would change nothing
         found = await self._waits.until(
             ("journal", task), lambda: True if pump.is_settled else None, SETTLE_SECS
         )
@@ -170,9 +176,13 @@ def _line(level: Level, text: str, caller: str | None, task: str | None) -> NewL
 
 
 def _how(record: TaskRecord) -> str:
+    if record.skipped_for is not None:
+        return f": {record.skipped_for}"
     if record.error is not None:
         said = [part for part in (record.error.type, record.error.message) if part]
         return f" ({': '.join(said)})" if said else ""
+    if record.reason == "out_of_memory":
+        return " (out of memory)"
     if record.signal is not None:
         return f" ({record.signal})"
     return f" (exit {record.exit_code})" if record.exit_code is not None else ""

@@ -25,16 +25,17 @@ __all__ = ["Level", "LevelFinder", "Levelled", "is_plain"]
 # A line that is not `info` holds one of these (in small letters) or starts with one of `_OPENINGS`.
 # Each costs every line a little, so what another one implies is left out.
 _HINTS: Final = (
-    *("err", "warn", "wrn", "fat", "ftl", "fail", "faul", "crit", "alert", "emerg", "panic"),
-    *("severe", "debu", "dbg", "trace", "verb", "not", "xcept", "interrupt", "exit", "killed"),
+    *("err", "eror", "warn", "wrn", "fat", "ftl", "fail", "faul", "crit", "alert", "emerg"),
+    *("panic", "severe", "debu", "dbg", "dbug", "trace", "verb", "not", "xcept", "interrupt"),
+    *("exit", "killed"),
     *("abort", "assert", "no such", "denied", "connection", "can't", "could", "unable", "unknown"),
     *("invalid", "missing", "illegal", "unrec", "***", "undefined", "conflict", "reject"),
     *("deprecat", ": line ", "direct", 'file "', "memory", ".go:", "sanitizer", "caused"),
     *("pipe", "no space", "read-only", "busy", "too ", "in use", '{"', "[*]", " e ", " w ", " f "),
-    *("unreachable", "non-zero", "option", "what()", "elifecycle", "multiple def"),
+    *("unreachable", "non-zero", "option", "what()", "elifecycle", "multiple def", "sh: "),
 )
 _OPENINGS: Final = (
-    *("<", "E", "W", "F", "D", "N", "V", "e:", "w:", "npm ", "dbug", "==", "!!!"),
+    *("<", "E", "W", "F", "D", "N", "V", "e:", "w:", "npm ", "==", "!!!"),
     *("free()", "malloc()", "double free", "Thread", "Current", "sed: -e"),
     *("{", "-sh"),
 )

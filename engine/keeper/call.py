@@ -50,6 +50,9 @@ class Call(Kept):
     def processes(self) -> list[int]:
         return self.living()
 
+    def measured(self) -> list[int]:
+        return [*(self._interpreter.pids if self._interpreter else ()), *super().measured()]
+
     def start(self, code: int, stdin: int) -> None:
         """Hand it to the interpreter. Raises Refused; if that one is dying, its end is told."""
         self.open_files(CALL_EXIT_SIZE)
@@ -64,7 +67,7 @@ class Call(Kept):
         finally:
             for output in self.outputs:
                 output.close_write_end()
-        self.begin_deadline()
+        self.begin_timers()
 
     def pipes(self) -> list[str]:
         """The names of its pipes as /proc shows them."""

@@ -39,6 +39,11 @@ class Feed:
         """Whether something waits for the kernel to take it."""
         return bool(self._waiting)
 
+    @property
+    def is_awaiting_reader(self) -> bool:
+        """Whether something was written that nobody has read."""
+        return self.fd >= 0 and self._unread() > 0
+
     def write(self, data: bytes, *, eof: bool) -> tuple[int, bool]:
         """How much of `data` was taken (with `eof`: then ended, if it was all), and whether open.
 

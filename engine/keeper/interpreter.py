@@ -13,7 +13,7 @@ import socket
 from pathlib import Path
 from typing import Any, Final
 
-from engine.keeper.kept import send
+from engine.keeper.killing import send
 from engine.keeper.link import Link, LinkBroken
 from engine.keeper.spawning import be_first_out_of_memory, find_program, spawn
 

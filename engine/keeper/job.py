@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from typing import Any, Final
 
 from engine.keeper import processes, taskfiles
 from engine.keeper.feed import Feed, keyboard
-from engine.keeper.kept import Kept, Refused, kill_all
+from engine.keeper.kept import Kept, Refused
+from engine.keeper.killing import kill_all
+from engine.keeper.memory import JobMemory
 from engine.keeper.output import Output
 from engine.keeper.spawning import (
     SpawnFailed,
@@ -22,6 +25,7 @@ from engine.keeper.spawning import (
     spawn,
 )
 from engine.keeper.terminal import Terminal
+from engine.keeper.waiting import Input, input_of, is_stuck
 from engine.keeper.warm import WarmShell
 
 # What a request cannot do without: looked at before the claim is taken.
@@ -38,9 +42,10 @@ class Job(Kept):
     """A claimed task directory and the processes that come of it: all below this one.
 
     request: {dir, argv, path?, env, cwd, cwd_or_parent, umask, stdin, streams, deadline, cap,
-    session, fds, nofile?, pty?}; `deadline` in seconds from the start, `cap` in bytes of output
-    kept in each file, `nofile` the job's own soft limit of descriptors; `stdin` is null, fd (one
-    that comes along) or open; `pty`: a terminal, at which the one that comes along is typed.
+    session, fds, nofile?, pty?, memory?}; `deadline` in seconds from the start, `cap` in bytes of
+    output kept in each file, `nofile` the job's own soft limit of descriptors; `stdin` is null, fd
+    (one that comes along) or open; `pty`: a terminal, at which the one that comes along is typed;
+    `memory`: see `memory.JobMemory`.
 
     `feed` is what writes to its standard input, until the job has ended.
     """
@@ -49,7 +54,9 @@ class Job(Kept):
         super().__init__(request, keeper)
         self.feed: Feed | None = None
         self._terminal: Terminal | None = None
+        self._input: Input | None = None  # what `feed` writes to
         self._warm: WarmShell | None = None
+        self._memory: JobMemory | None = None
 
     def processes(self) -> list[int]:
         return processes.descendants(os.getpid())
@@ -63,11 +70,13 @@ class Job(Kept):
 
     def start(self, stdin: int | None) -> None:
         """Start the first process. Raises Refused; a program that cannot run is an ended job."""
+        self._limit_memory()
         opened = self._open_input(stdin)
         try:
             self.open_files()
             actions = self._actions(stdin if opened is None else opened)
-            self.pid, self.cwd = spawn(self.request, actions)
+            entrance = None if self._memory is None else self._memory.entrance
+            self.pid, self.cwd = spawn(self.request, actions, entrance)
         except SpawnFailed as exc:
             self.cwd = exc.cwd
             self.write_spawn_failure(exc)
@@ -77,7 +86,7 @@ class Job(Kept):
                 output.close_write_end()
             if opened is not None:
                 os.close(opened)
-        self.begin_deadline()
+        self.begin_timers()
         be_first_out_of_memory(self.pid)
 
     def start_warm(self, warm: WarmShell) -> None:
@@ -86,22 +95,47 @@ class Job(Kept):
         self.open_files()
         self.pid, self.cwd = warm.pid, warm.cwd
         warm.begin()
-        self.begin_deadline()
+        self.begin_timers()
+
+    def hangs_on_input(self) -> Callable[[], bool] | None:
+        if self._input is None:
+            return None
+        source = self._input
+
+        def hangs() -> bool:
+            has_more = self.feed is not None and self.feed.is_awaiting_reader
+            return not has_more and is_stuck(self.pid, self._living(), source)
+
+        return hangs
+
+    def _limit_memory(self) -> None:
+        """Make the job's cgroup, if it has a limit. Raises Refused."""
+        if self.request.get("memory") is None:
+            return
+        try:
+            self._memory = JobMemory(self.request["memory"])
+        except OSError as exc:
+            raise self._refusal("memory_bytes", exc) from exc
+
+    def _refusal(self, what: str, exc: OSError) -> Refused:
+        """Why the job, of which nothing is made yet, does not start; the claim is given back."""
+        with contextlib.suppress(OSError):  # then the claim stands, and the engine says lost
+            taskfiles.undo_claim(self.dir_fd, [])
+        return Refused(f"{what}: {exc.strerror}", exc.errno or 0)
 
     def _open_input(self, text: int | None) -> int | None:
         """Make what `feed` writes to; the job's end of it, where that is a pipe. Raises Refused."""
         try:
             if self.request.get("pty"):
                 self._terminal = Terminal()
+                self._input = self._terminal.input()
                 self.feed = keyboard(self._terminal.master, text)
             elif self.request["stdin"] == "open":
                 read_end, write_end = os.pipe()
-                self.feed = Feed(write_end)
+                self.feed, self._input = Feed(write_end), input_of(write_end)
                 return read_end
         except OSError as exc:
-            with contextlib.suppress(OSError):  # then the claim stands, and the engine says lost
-                taskfiles.undo_claim(self.dir_fd, [])
-            raise Refused(f"standard input: {exc.strerror}", exc.errno or 0) from exc
+            raise self._refusal("standard input", exc) from exc
         return None
 
     def open_output(self, name: str) -> Output:
@@ -135,15 +169,27 @@ class Job(Kept):
 
     def close(self) -> dict[str, Any]:
         self.close_input()
+        if self._memory is not None:
+            self._memory.remove()
         return super().close()
 
     def end(self, status: int, cpu: float) -> None:
         """Write down how the first process ended: `status` as of wait4(2), `cpu` in seconds."""
+        cause, measured = "signal" if os.WIFSIGNALED(status) else "exit", {}
+        if self._memory is not None:
+            measured = self._memory.measure()
+            # Whichever of its processes the kernel took: what went wrong since came of that.
+            if measured["oomKills"] and status:
+                cause = "out_of_memory"
+        # Killed as a whole it leaves nobody, though one or the other may still be dying.
+        is_whole = cause == "out_of_memory" and self._memory is not None and self._memory.ends_whole
+        has_left = not is_whole and processes.has_children()
         self.write_record(
-            cause="signal" if os.WIFSIGNALED(status) else "exit",
+            cause=cause,
             exitCode=exit_code(status),
             signal=signal_number(status),
             error=None,
             cpu=cpu,
-            survivors=self.survivors() if processes.has_children() else [],
+            survivors=self.survivors() if has_left else [],
+            **measured,
         )

@@ -8,8 +8,9 @@ Messages to a keeper (see `link` for their form), each but `prepare` answered on
   attach   {dir}: news of this directory's job from now on           -> state | absent
   cancel   {grace}: TERM, after `grace` seconds KILL, to everybody   -> signalled
   survey   who is left                                               -> survivors
+  listener whose socket listens at the port of its request           -> listener {whose}
   write    {data (base64), eof}: to the open standard input          -> written {taken, isOpen}
-News to every link that launched or attached: grew, ended, gone.
+News to every link that launched or attached: grew, blocked, unblocked, ended, gone.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import binascii
 import fcntl
 import os
+import resource
 import socket
 from typing import Any, Final
 
@@ -24,13 +26,15 @@ from engine.keeper import shell, taskfiles
 from engine.keeper.job import AHEAD, REQUIRED, Job
 from engine.keeper.kept import Refused
 from engine.keeper.link import Link, LinkBroken
-from engine.keeper.loop import KeeperLoop
+from engine.keeper.loop import QUESTIONS, KeeperLoop
 from engine.keeper.loop import keep as keep_kind
 from engine.keeper.news import News
+from engine.keeper.saying import say
 from engine.keeper.spawning import SpawnFailed
 from engine.keeper.warm import WarmShell
 
-MAX_STATE: Final = 32 << 20  # bytes of a shell's state; one that has more is not carried over
+_LIMITS: Final = 16  # RLIM_NLIMITS of Linux
+MAX_STATE: Final = 32 << 20  # bytes of a shell's state; of one that has more only that is told
 
 
 class Keeper(KeeperLoop):
@@ -41,6 +45,7 @@ class Keeper(KeeperLoop):
         self._news: News | None = None
         self._has_children = False
         self._warm: WarmShell | None = None
+        self._limits = _limits()
         self._nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         self._word = fcntl.fcntl(shell.FD_WORD, fcntl.F_DUPFD_CLOEXEC, 0)  # of a cold start
         self._sink = os.memfd_create("state")
@@ -61,7 +66,7 @@ class Keeper(KeeperLoop):
             self._prepare(link, message)
         elif kind == "attach":
             self._attach(link, message)
-        elif kind in ("cancel", "survey"):
+        elif kind in QUESTIONS:
             if kind == "cancel":
                 self.reap()  # an end that has been is no cancellation
             self.answer(link, kind, message, self._job_of(message))
@@ -79,6 +84,7 @@ class Keeper(KeeperLoop):
         if feed is not None:
             data = binascii.a2b_base64(message["data"])
             taken, is_open = feed.write(data, eof=bool(message["eof"]))
+            job.stir()
             self.tend(feed)
         self.send(link, {"ev": "written", "taken": taken, "isOpen": is_open})
 
@@ -166,7 +172,7 @@ class Keeper(KeeperLoop):
             news.tell({"ev": "refused", "message": str(exc), "errno": exc.errno})
             return
         for output in job.outputs:
-            self.watch_output(output, news)
+            self.watch_output(job, output, news)
         if job.feed is not None and job.record is None:
             self.watch_feed(job.feed)
         facts = {"pid": job.pid, "startedAt": job.started_at, "cwd": job.cwd}
@@ -208,8 +214,11 @@ class Keeper(KeeperLoop):
         if job.feed is not None:
             self.unwatch(job.feed.fd)
         job.close_input()
-        state = self._dumped_state() if job.request["session"] else b""
-        news.tell({"ev": "ended", "record": job.record}, state)
+        size = os.fstat(self._sink).st_size if job.request["session"] else 0
+        if size > MAX_STATE:
+            news.tell({"ev": "ended", "record": job.record, "stateLeft": size})
+            return
+        news.tell({"ev": "ended", "record": job.record}, os.pread(self._sink, size, 0))
 
     def on_all_reaped(self, *, is_childless: bool) -> None:
         if is_childless:
@@ -227,7 +236,13 @@ class Keeper(KeeperLoop):
             self.unwatch(output.pipe)
         sizes = job.close()
         self._forget_call()
-        news.tell({"ev": "gone", **sizes})
+        if _limits() == self._limits:
+            news.tell({"ev": "gone", **sizes})
+            return
+        say("my limits were changed: I take no other job")  # it would have them too
+        news.tell({"ev": "gone", "leaves": True, **sizes})
+        if self._control is not None:
+            self.drop_link(self._control)
 
     def _forget_call(self) -> None:
         """Let go of the call's text and state: they are not for the next job to read."""
@@ -236,9 +251,10 @@ class Keeper(KeeperLoop):
         os.dup2(self._nothing, shell.FD_CALL, inheritable=False)
         os.dup2(self._word, shell.FD_WORD, inheritable=False)
 
-    def _dumped_state(self) -> bytes:
-        size = os.fstat(self._sink).st_size
-        return os.pread(self._sink, size, 0) if 0 < size <= MAX_STATE else b""
+
+def _limits() -> list[tuple[int, int]]:
+    """Our limits of resources, which our jobs inherit and can change (see prlimit(2))."""
+    return [resource.getrlimit(number) for number in range(_LIMITS)]
 
 
 def keep(control: socket.socket, sockets: str) -> None:

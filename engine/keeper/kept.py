@@ -8,18 +8,19 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
-from engine.keeper import processes, shell, taskfiles
+from engine.keeper import listening, processes, shell, taskfiles
+from engine.keeper.blocked import IDLE_SECS, Blocked
+from engine.keeper.killing import end_all, kill_all, send
 from engine.keeper.output import Output
+from engine.keeper.saying import say
 from engine.keeper.spawning import SpawnFailed
 
 KILL_GRACE: Final = 5.0  # seconds from TERM to KILL when the deadline has passed
 KILL_ROUND: Final = 0.25  # seconds; see Kept.next_timer
-TERM_SECS: Final = 0.5  # to find all who get TERM: a fork bomb is never found whole
 LOOK_SECS: Final = 0.01  # from TERM to the first look at those between fork and exec
 LOOKS: Final = 6  # each after twice the time of the one before: 0.6 s in all
 EXEC_LOOKS: Final = 5  # for the command line of one that is just becoming a program
@@ -40,9 +41,10 @@ class Refused(Exception):
 
 
 class Kept:
-    """One task. request: at least {dir, streams, deadline, cap}; see `job.Job`.
+    """One task. request: at least {dir, streams, deadline, cap}, idle?, port?; see `job.Job`.
 
-    Raises OSError. Where `is_ours` is False another has the claim, and nothing is open.
+    `idle`: seconds of standing still that are told of; `port`: where it will listen. Raises
+    OSError. Where `is_ours` is False another has the claim, and nothing is open.
     """
 
     def __init__(self, request: dict[str, Any], keeper: str) -> None:
@@ -56,6 +58,8 @@ class Kept:
         self.kill_at: float | None = None
         self.started_at = 0  # wall clock, ms
         self._started = 0.0
+        self._blocked: Blocked | None = None  # while it runs
+        self._heard_before: frozenset[int] | None = None  # sockets at `port` before it began
         self._exit_fd = -1
         self._is_killing = False  # the grace is over
         self._forked: dict[int, str] = {}  # got TERM as the copy of their parent; its command
@@ -90,15 +94,41 @@ class Kept:
             with contextlib.suppress(OSError):  # then the claim stands, and the engine says lost
                 taskfiles.undo_claim(self.dir_fd, made)
             raise Refused(f"task directory: {exc.strerror}", exc.errno or 0) from exc
+        if self.request.get("port") is not None:
+            self._heard_before = listening.listeners(self.request["port"])
         self.started_at, self._started = int(time.time() * 1000), clock()
 
     def open_output(self, name: str) -> Output:
         """The file `name` and where it comes from. Raises OSError."""
         return Output(self.dir_fd, name, self.request["cap"])
 
-    def begin_deadline(self) -> None:
+    def begin_timers(self) -> None:
+        """The job runs: its deadline counts, and whether it is blocked is looked at."""
         if self.request["deadline"] is not None:
             self.deadline_at = self._started + self.request["deadline"]
+        idle_secs = self.request.get("idle", IDLE_SECS)
+        self._blocked = Blocked(clock, self.hangs_on_input(), self._measure, idle_secs)
+
+    def hangs_on_input(self) -> Callable[[], bool] | None:
+        """What tells whether the job hangs on its input now; None: it can be given none."""
+        return None
+
+    def measured(self) -> list[int]:
+        """The processes whose time is the task's."""
+        return self._living()
+
+    def _measure(self) -> frozenset[tuple[int, ...]]:
+        return processes.times(self.measured())
+
+    @property
+    def blocked(self) -> str | None:
+        """What the job is blocked on as far as is known: see `blocked`."""
+        return self._blocked.category if self._blocked is not None else None
+
+    def stir(self) -> None:
+        """The job has written, or was written to."""
+        if self._blocked is not None:
+            self._blocked.stir()
 
     def write_record(
         self, *, cause: str, cpu: float, survivors: list[dict[str, Any]], **facts: Any
@@ -108,7 +138,7 @@ class Kept:
         A cause that we began before the end wins over what the end looks like.
         """
         duration = clock() - self._started
-        self.deadline_at = None  # it was the job's; who is left behind has none
+        self.deadline_at = self._blocked = None  # they were the job's; who is left behind has none
         for output in self.outputs:
             output.drain()
         self.record = {
@@ -137,7 +167,7 @@ class Kept:
             taskfiles.write_exit(self._exit_fd, self.record)
         except OSError as exc:
             # A failing disk. Whoever listens is told all the same, and survivors stay kept.
-            print(f"exit of {self.request['dir']} not written: {exc}", file=sys.stderr, flush=True)
+            say(f"exit of {self.request['dir']} not written: {exc}")
 
     def sizes(self) -> dict[str, Any]:
         """Bytes seen and ranges dropped, a list entry for each file."""
@@ -149,7 +179,7 @@ class Kept:
     def state(self) -> dict[str, Any]:
         """All there is to know for one who attaches."""
         facts = {"pid": self.pid, "startedAt": self.started_at, "cwd": self.cwd}
-        return {**facts, "record": self.record, **self.sizes()}
+        return {**facts, "record": self.record, "blocked": self.blocked, **self.sizes()}
 
     def close(self) -> dict[str, Any]:
         """Let go of the files; what processes wrote after the end is added to its record.
@@ -178,7 +208,7 @@ class Kept:
         try:
             return self.processes()
         except OSError as exc:
-            print(f"processes not listed: {exc}", file=sys.stderr, flush=True)
+            say(f"processes not listed: {exc}")
             return []
 
     def survivors(self) -> list[dict[str, Any]]:
@@ -186,6 +216,21 @@ class Kept:
         found = self._living()[:MAX_SURVIVORS]
         commands = [shell.shown(processes.command(pid, EXEC_LOOKS)) for pid in found]
         return [{"pid": pid, "command": text} for pid, text in zip(found, commands, strict=True)]
+
+    def listener(self) -> str:
+        """Whose socket listens at the port of the request.
+
+        `job`: one of the task's processes has it. `new`: nobody of them that we may look at, but
+        it came after the task. `before`: it was there before. `none`, `unknown`.
+        """
+        found = listening.listeners(self.request["port"])
+        if found is None or self._heard_before is None:
+            return "unknown"
+        if not found:
+            return "none"
+        if listening.has_any(self.measured(), found):
+            return "job"
+        return "new" if found - self._heard_before else "before"
 
     def begin_kill(self, cause: str, grace: float) -> list[int]:
         """TERM to every process, KILL after `grace` seconds; the pids that were signalled."""
@@ -221,8 +266,10 @@ class Kept:
         self._is_killing = False
 
     def on_timer(self) -> None:
-        """Do what is due: the deadline, or KILL for what the grace has not ended."""
+        """Do what is due: a look, the deadline, or KILL for what the grace has not ended."""
         now = clock()
+        if self._blocked is not None and now >= self._blocked.next_timer():
+            self._blocked.on_timer()
         if self.deadline_at is not None and now >= self.deadline_at:
             self.begin_kill("deadline", KILL_GRACE)
         if self._look_at is not None and now >= self._look_at:
@@ -238,55 +285,11 @@ class Kept:
         After the first KILL the next round is due at each death of a child, since its own children
         are ours then; the round by time is for a process that took part in no death we saw.
         """
-        due = [at for at in (self.deadline_at, self.kill_at, self._look_at) if at is not None]
-        return min(due) if due else None
+        looks = self._blocked.next_timer() if self._blocked is not None else None
+        due = (self.deadline_at, self.kill_at, self._look_at, looks)
+        return min((at for at in due if at is not None), default=None)
 
     def on_child_gone(self) -> None:
         """Go on killing: the children of the one that died have just become ours."""
         if self._is_killing:
             self.kill()
-
-
-def end_all(living: Callable[[], list[int]], forked: dict[int, str]) -> list[int]:
-    """TERM to all that `living` names, until it names nobody new; those who got it.
-
-    Notes in `forked` who, with the command line of its parent, may be about to become a program.
-    """
-    signalled: dict[int, None] = {}
-    enough_at = clock() + TERM_SECS
-    while fresh := [pid for pid in living() if pid not in signalled]:
-        commands = {pid: processes.command(pid) for pid in (*signalled, *fresh)}
-        for pid in fresh:
-            parent = processes.parent(pid)
-            if commands[pid] and commands[pid] == commands.get(parent):
-                forked[pid] = commands[pid]
-        # A stopped process does not see TERM before it is continued.
-        send(fresh, signal.SIGTERM)
-        send(fresh, signal.SIGCONT)
-        signalled.update(dict.fromkeys(fresh))
-        if clock() >= enough_at:
-            break
-    return list(signalled)
-
-
-def kill_all(living: Callable[[], Iterable[int]]) -> None:
-    """KILL all that `living` names, each stopped when named, so that none forks its way out."""
-    seen: set[int] = set()
-    has_new = True
-    while has_new:
-        has_new = False
-        for pid in living():
-            if pid not in seen:
-                send((pid,), signal.SIGSTOP)
-                seen.add(pid)
-                has_new = True
-    send(seen, signal.SIGKILL)
-
-
-def send(pids: Iterable[int], number: signal.Signals) -> None:
-    """Signal each of `pids`; one that has just gone is what we wanted."""
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-        except (ProcessLookupError, PermissionError):
-            continue  # gone, or grown out of our reach by setuid: then it is listed as survivor

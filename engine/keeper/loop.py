@@ -11,7 +11,6 @@ import os
 import select
 import signal
 import socket
-import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from engine.keeper.link import Link, LinkBroken
 from engine.keeper.linux import become_subreaper, set_process_name, stop_tracing
 from engine.keeper.news import News
 from engine.keeper.output import Output
+from engine.keeper.saying import say_exception
 
 LONGEST_SLEEP: Final = 3600.0  # seconds
 MAX_LINKS: Final = 16  # connections at a time; an engine needs one
@@ -29,6 +29,7 @@ RETRY_ACCEPT: Final = 0.2  # seconds
 MAX_GRACE: Final = 1e9  # seconds
 _BACKLOG: Final = 128  # links not yet taken up while this keeper is stopped
 _NO_ROOM_WANTED: Final = 0  # that nobody reads any more is told all the same
+QUESTIONS: Final = ("cancel", "survey", "listener")  # see `KeeperLoop.answer`
 _READABLE: Final = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR
 
 # Whatever a job may send its parent, but for what cannot be ignored and what tells of a bug here.
@@ -115,6 +116,7 @@ class KeeperLoop:
         for task, news in list(self.tasks()):
             if is_due(task.next_timer()):
                 task.on_timer()
+            news.tell_if_blocked(task)
             news.tell_if_due(task.sizes())
         if is_due(self._listen_at):
             self._listen_at = None
@@ -128,7 +130,7 @@ class KeeperLoop:
         if self._handlers.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
-    def watch_output(self, output: Output, news: News) -> None:
+    def watch_output(self, task: Kept, output: Output, news: News) -> None:
         """Copy what comes until nobody can write any more."""
 
         def copy(_events: int) -> None:
@@ -136,6 +138,7 @@ class KeeperLoop:
             if not output.copy():
                 self.unwatch(output.pipe)
             if output.size != before:
+                task.stir()
                 news.want()
 
         self.watch(output.pipe, copy)
@@ -255,7 +258,7 @@ class KeeperLoop:
             self.drop_link(link)
             return
         except (LookupError, TypeError, ValueError):  # an engine of another version, or a bug
-            traceback.print_exc()
+            say_exception()
             self.drop_link(link)
             return
         if link in self._links:
@@ -275,8 +278,11 @@ class KeeperLoop:
     # -- what is asked of any task ---------------------------------------------------------------
 
     def answer(self, link: Link, kind: str, message: dict[str, Any], task: Kept | None) -> None:
-        """Answer a cancel or a survey about `task`; None: it is gone."""
-        if kind == "cancel":
+        """Answer one of QUESTIONS about `task`; None: it is gone."""
+        if kind == "listener":
+            whose = {"ev": "listener", "whose": task.listener()} if task else {"ev": "gone"}
+            self.send(link, whose)
+        elif kind == "cancel":
             pids = task.begin_kill("cancelled", grace_of(message)) if task else []
             self.send(link, {"ev": "signalled", "pids": pids} if task else {"ev": "gone"})
         else:

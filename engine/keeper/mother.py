@@ -17,7 +17,6 @@ import resource
 import signal
 import socket
 import sys
-import traceback
 from typing import Final
 
 if __name__ == "__main__":
@@ -26,6 +25,7 @@ if __name__ == "__main__":
 
 from engine.keeper import keeper, python_keeper, shell
 from engine.keeper.linux import set_process_name
+from engine.keeper.saying import say_exception
 
 KEEPER_NOFILE: Final = 256  # descriptors that a keeper may have, where the user has fewer
 
@@ -63,7 +63,7 @@ def bear(requests: socket.socket, kind: bytes, control: socket.socket, sockets: 
         keep(control, sockets)
         status = 0
     except BaseException:
-        traceback.print_exc()  # standard error is the keepers' log
+        say_exception()
     finally:
         os._exit(status)
 

@@ -1,11 +1,14 @@
-"""Who is told of one task, and how often: growth at most every few milliseconds."""
+"""Who is told of one task, and how often: growth at most every few milliseconds.
+
+Also when the job is blocked, and when it is not any more.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
 
-from engine.keeper.kept import clock
+from engine.keeper.kept import Kept, clock
 from engine.keeper.link import Link
 
 INTERVAL: Final = 0.005  # seconds between two words of growth
@@ -20,6 +23,7 @@ class News:
         self._send = send
         self._links = [first]
         self._last = 0.0
+        self._blocked: str | None = None  # as was told
         self.at: float | None = None
 
     def add(self, link: Link) -> None:
@@ -47,6 +51,17 @@ class News:
     def hold_back(self) -> None:
         """Count growth as told now: what ends at once tells of its output with its end."""
         self._last = clock()
+
+    def tell_if_blocked(self, task: Kept) -> None:
+        """Tell what the job is blocked on, or that it goes on, if that has changed."""
+        category = task.blocked
+        if category == self._blocked or task.record is not None:
+            return
+        self._blocked = category
+        if category is None:
+            self.tell({"ev": "unblocked"})
+        else:
+            self.tell({"ev": "blocked", "category": category, **task.sizes()})
 
     def tell_if_due(self, sizes: dict[str, Any]) -> None:
         if self.at is None or clock() < self.at:

@@ -21,7 +21,7 @@ def boot_id() -> str:
         return file.read().strip()
 
 
-def _stat_fields(pid: int) -> list[str] | None:
+def stat_fields(pid: int) -> list[str] | None:
     """State and what follows it in /proc/PID/stat; None once the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
@@ -34,14 +34,23 @@ def _stat_fields(pid: int) -> list[str] | None:
 
 def start_time(pid: int) -> int | None:
     """Clock ticks from boot to the start of `pid` (field 22), None once it is gone."""
-    fields = _stat_fields(pid)
+    fields = stat_fields(pid)
     return int(fields[19]) if fields else None
 
 
 def parentage(pid: int) -> tuple[int, int] | None:
     """The parent of `pid` and its own start time, None once it is gone."""
-    fields = _stat_fields(pid)
+    fields = stat_fields(pid)
     return (int(fields[1]), int(fields[19])) if fields else None
+
+
+def times(pids: Iterable[int]) -> frozenset[tuple[int, ...]]:
+    """Of each: pid, start, and processor time with that of the children it has waited for, in clock
+    ticks. Equal to what it was before: none of them has computed, ended or begun another since."""
+    found = ((pid, stat_fields(pid)) for pid in pids)
+    return frozenset(
+        (pid, int(fields[19]), sum(map(int, fields[11:15]))) for pid, fields in found if fields
+    )
 
 
 def identity(pid: int) -> str:
@@ -58,13 +67,13 @@ def is_alive(who: str) -> bool:
     started, _, boot = rest.partition(" ")
     if boot != boot_id() or not (pid.isascii() and pid.isdigit()):
         return False  # of another boot, or no identity at all: a job can write what it likes
-    fields = _stat_fields(int(pid))
+    fields = stat_fields(int(pid))
     return fields is not None and _has_life(fields) and fields[19] == started
 
 
 def is_running(pid: int) -> bool:
     """Whether `pid` is somebody in a state other than dead or zombie."""
-    fields = _stat_fields(pid)
+    fields = stat_fields(pid)
     return fields is not None and _has_life(fields)
 
 
@@ -103,7 +112,7 @@ def _by_parent() -> dict[int, list[int]]:
     """Parent -> children of every process: for kernels built without the `children` file."""
     table: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
-        if name.isdigit() and (fields := _stat_fields(int(name))):
+        if name.isdigit() and (fields := stat_fields(int(name))):
             table.setdefault(int(fields[1]), []).append(int(name))
     return table
 
@@ -169,25 +178,39 @@ def _words(pid: int) -> list[bytes]:
         return (file.read(4 * COMMAND_LIMIT) or b"").rstrip(b"\0").split(b"\0")
 
 
+def values_of(name: str) -> set[str]:
+    """The values that this variable had in the environments of living processes, at their start."""
+    prefix = f"{name}=".encode()
+    return {
+        entry[len(prefix) :].decode("utf-8", "replace")
+        for _pid, environ in _environs()
+        for entry in environ
+        if entry.startswith(prefix)
+    }
+
+
 def with_variable(name: str, value: str) -> list[int]:
     """Living processes whose environment at their start had NAME=value (those we may read)."""
     wanted = f"{name}={value}".encode()
-    found = []
+    return [pid for pid, environ in _environs() if wanted in environ and is_running(pid)]
+
+
+def _environs() -> Iterator[tuple[int, list[bytes]]]:
+    """All others whose environment we may read, with that."""
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         try:
             with open(f"/proc/{entry}/environ", "rb") as file:
-                if wanted in file.read().split(b"\0") and is_running(int(entry)):
-                    found.append(int(entry))
+                environ = file.read().split(b"\0")
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue  # gone, or another user's: not a process of ours
-    return found
+        yield int(entry), environ
 
 
 def parent(pid: int) -> int:
     """The parent of `pid`; 0 of one that is gone."""
-    fields = _stat_fields(pid)
+    fields = stat_fields(pid)
     return int(fields[1]) if fields else 0
 
 

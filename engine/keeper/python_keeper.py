@@ -1,19 +1,23 @@
 """A session keeper: the parent of a caller's Python interpreter, for as long as the session lives.
 
 It outlives the engine as any keeper does. The session is found by a link, made here, whose text is
-this keeper's identity. Messages (see `link` for their form), each answered on the same link:
-  open     see `interpreter`, and {link, once}                      -> opened | failed
+this keeper's identity. Where no engine is found to listen at `engine` for `alone` seconds, the
+session is closed. Messages (see `link` for their form), each answered on the same link:
+  open     see `interpreter`, and {link, once, engine?, alone?}     -> opened | failed
   session  what there is                                            -> session
   run      a call, see `call.Call`; descriptors: code [stdin]       -> accepted | busy | closed |
                                                                        taken | refused
   attach   {dir}: news of this directory's call from now on         -> state | absent
   cancel   {dir, grace}: interrupt and TERM, after `grace` KILL     -> signalled | gone
   survey   {dir}: who is left                                       -> survivors | gone
+  listener {dir}: whose socket listens at the port of its request   -> listener | gone
   close    {grace, onlyIdle, isLost}: end the session               -> busy | closing, at the
                                                                        end closed
 The engine that opened the session hears `closed` in any case. Where a session has died between
-calls, or is closed with `isLost`, the link stays and says `lost`: the next call must be told.
-News to every link that ran a call or attached to it: started, grew, ended, gone.
+calls, or is closed with `isLost`, or as no engine is there, the link stays and says `lost`: the
+next call must be told.
+News to every link that ran a call or attached to it: started, grew, blocked, unblocked, ended,
+gone.
 """
 
 from __future__ import annotations
@@ -24,12 +28,13 @@ import resource
 import socket
 from typing import Any, Final
 
+from engine.keeper.alone import Alone
 from engine.keeper.call import REQUIRED, Call
 from engine.keeper.calls import MAX_CALLS, CallsKeeper
 from engine.keeper.interpreter import Interpreter
 from engine.keeper.kept import Refused, clock
 from engine.keeper.link import Link, LinkBroken
-from engine.keeper.loop import grace_of, is_due
+from engine.keeper.loop import QUESTIONS, grace_of, is_due
 from engine.keeper.loop import keep as keep_kind
 from engine.keeper.news import News
 from engine.keeper.place import Place
@@ -41,7 +46,7 @@ TOO_MANY: Final = (
     " cancel ends the processes, reset_session the threads too"
 )
 NOFILE: Final = 1024  # descriptors: up to a dozen for each call
-ONCE_GRACE: Final = 5.0  # seconds for the interpreter of a single call to leave
+LEAVE_GRACE: Final = 5.0  # seconds for an interpreter that nobody waits for to leave
 
 
 class PythonKeeper(CallsKeeper):
@@ -55,6 +60,7 @@ class PythonKeeper(CallsKeeper):
         self._is_leaving = False  # the interpreter was let go, or will be after its call
         self._kill_at: float | None = None  # the interpreter, if it has not left by then
         self._is_once = False
+        self._alone: Alone | None = None
         self._waiting: list[Link] = []  # for the end of the session
         super().__init__(control, sockets)
         self._place = Place(self.identity)
@@ -64,12 +70,18 @@ class PythonKeeper(CallsKeeper):
         return self.interpreter is not None or bool(self.calls) or is_awaited
 
     def timers(self) -> list[float | None]:
-        return [self._kill_at, *super().timers()]
+        look_at = None if self._alone is None else self._alone.look_at
+        return [self._kill_at, look_at, *super().timers()]
 
     def on_timers(self) -> None:
         if self.interpreter is not None and is_due(self._kill_at):
             self._kill_at = None
             self.interpreter.kill()
+        if self._alone is not None and is_due(self._alone.look_at):
+            is_used = bool(self._links) or self.running is not None
+            if self._alone.is_over(is_used=is_used):
+                self._alone = None
+                self._let_go(LEAVE_GRACE, is_lost=True)
         if any(is_due(call.next_timer()) for call in self.calls.values()):
             self._hear_worker()  # an end that has been is none by deadline
         super().on_timers()
@@ -79,7 +91,7 @@ class PythonKeeper(CallsKeeper):
         if link in self._waiting:
             self._waiting.remove(link)
         if not self._links and self._is_once and not self.calls:
-            self._let_go(ONCE_GRACE)  # nobody is left who could ask for the one call
+            self._let_go(LEAVE_GRACE)  # nobody is left who could ask for the one call
 
     def on_message(self, link: Link, message: dict[str, Any]) -> None:
         kind = message.get("op")
@@ -92,7 +104,7 @@ class PythonKeeper(CallsKeeper):
             self._run(link, message)
         elif kind == "attach":
             self._attach(link, message)
-        elif kind in ("cancel", "survey"):
+        elif kind in QUESTIONS:
             self._hear_worker()  # an end that has been is no cancellation
             self.reap()
             self.answer(link, kind, message, self.call_of(message))
@@ -113,6 +125,8 @@ class PythonKeeper(CallsKeeper):
         try:
             if request["link"] is not None:
                 self._place.take(request["link"])
+            if request.get("engine") is not None:
+                self._alone = Alone(request["engine"], float(request["alone"]))
             self.interpreter = Interpreter(request)
         except SpawnFailed as exc:
             self._fail(exc.errno, str(exc), exc.exit_code)
@@ -311,14 +325,14 @@ class PythonKeeper(CallsKeeper):
         self.calls[call.name] = call
         self.send(link, {"ev": "accepted"})
         for output in call.outputs:
-            self.watch_output(output, call.news)
+            self.watch_output(call, output, call.news)
 
     def _on_ended(self, call: Call) -> None:
         self.running = None
         call.news.hold_back()
         call.news.tell({"ev": "ended", "record": call.record})
         if self._is_once:
-            self._let_go(ONCE_GRACE)
+            self._let_go(LEAVE_GRACE)
         elif self._is_leaving and self.interpreter is not None:
             self.interpreter.let_go()  # which was put off: see `worker`
         self.look_after(call)

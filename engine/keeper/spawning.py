@@ -10,6 +10,8 @@ import resource
 import signal
 from typing import Any, Final
 
+from engine.keeper.birth import NoEntrance, spawn_inside
+
 OOM_SCORE: Final = 300  # added for the job: the kernel takes it before its keeper
 MAX_OOM_SCORE: Final = 1000  # proc(5)
 _NOT_FOUND: Final = (errno.ENOENT, errno.ENOTDIR)
@@ -25,11 +27,14 @@ class SpawnFailed(Exception):
         self.exit_code = 127 if code in _NOT_FOUND else 126
 
 
-def spawn(request: dict[str, Any], actions: list[tuple[Any, ...]]) -> tuple[int, str]:
+def spawn(
+    request: dict[str, Any], actions: list[tuple[Any, ...]], entrance: str | None = None
+) -> tuple[int, str]:
     """Start a process; its pid and its working directory. Raises SpawnFailed.
 
     request: {argv, path?, env, cwd, cwd_or_parent, umask, nofile?}; `path` is the program's file,
-    else it is found by the PATH in `env`; `nofile` its own soft limit of descriptors.
+    else it is found by the PATH in `env`; `nofile` its own soft limit of descriptors. `entrance`:
+    of the cgroup in which it is born, see `birth`.
     """
     mask = os.umask(request["umask"])
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -39,15 +44,21 @@ def spawn(request: dict[str, Any], actions: list[tuple[Any, ...]]) -> tuple[int,
         program = request.get("path") or find_program(program, request["env"])
         nofile = request.get("nofile", limits[0])
         resource.setrlimit(resource.RLIMIT_NOFILE, (nofile, limits[1]))
-        pid = os.posix_spawn(
-            program,
-            request["argv"],
-            {**request["env"], "PWD": cwd},
-            file_actions=actions,
-            setsid=True,
-            setsigmask=(),
-            setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
-        )
+        env = {**request["env"], "PWD": cwd}
+        if entrance is not None:
+            pid = spawn_inside(entrance, program, request["argv"], env, actions)
+        else:
+            pid = os.posix_spawn(
+                program,
+                request["argv"],
+                env,
+                file_actions=actions,
+                setsid=True,
+                setsigmask=(),
+                setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+            )
+    except NoEntrance as exc:
+        raise SpawnFailed(exc.errno or 0, "the cgroup of memory_bytes", cwd) from exc
     except OSError as exc:
         raise SpawnFailed(exc.errno or 0, program, cwd) from exc
     except ValueError as exc:  # a NUL, a name of a variable with `=`, half a surrogate pair

@@ -20,6 +20,7 @@ READY: Final = "ready"  # of a directory made ahead: what becomes its claim
 EXIT: Final = "exit"
 EXIT_SIZE: Final = 4096  # bytes: one block, so that the reservation is all or nothing
 CALL_EXIT_SIZE: Final = 8 * EXIT_SIZE  # of a call of code, with its value
+_MOST_PIECES: Final = 64  # of an output; a keeper leaves a few
 _MESSAGE_LIMIT: Final = 150  # characters of an error's text, where the record is too long
 _CLOSING_MARK: Final = b"\ncomplete\n"
 _ENGINE: Final = "engine"  # text of a claim taken by an engine, to declare the end itself
@@ -40,7 +41,7 @@ def prepare_claim(dir_fd: int, who: str) -> None:
 def take_claim(dir_fd: int, who: str = _ENGINE) -> bool:
     """Claim the job of this directory for `who`; False if it is claimed already."""
     try:
-        if _is_prepared(dir_fd, who):
+        if read_ready(dir_fd) == who:
             os.link(READY, CLAIM, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
         else:
             os.symlink(who, CLAIM, dir_fd=dir_fd)
@@ -49,11 +50,12 @@ def take_claim(dir_fd: int, who: str = _ENGINE) -> bool:
     return True
 
 
-def _is_prepared(dir_fd: int, who: str) -> bool:
+def read_ready(dir_fd: int) -> str | None:
+    """Who has made a claim ready; None: nobody, mostly."""
     try:
-        return os.readlink(READY, dir_fd=dir_fd) == who
-    except OSError:  # mostly: there is none
-        return False
+        return os.readlink(READY, dir_fd=dir_fd)
+    except OSError:
+        return None
 
 
 def read_claim(dir_fd: int) -> str | None:
@@ -102,15 +104,34 @@ def reserve_exit(dir_fd: int, size: int = EXIT_SIZE) -> int:
     if made.strip():
         os.close(fd)
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), EXIT)
-    missing = size - len(made)
+    end = len(made)
     try:
-        if missing and os.pwrite(fd, b" " * missing, len(made)) < missing:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        while end < size:  # a short write does not tell why, the next one does
+            end += os.pwrite(fd, b" " * (size - end), end)
     except OSError:
         os.close(fd)
         os.unlink(EXIT, dir_fd=dir_fd)
         raise
     return fd
+
+
+def written(fd: int) -> tuple[int, list[list[int]]]:
+    """Where what was written to the file `fd` ends, and the ranges before of which nothing is kept.
+
+    A file can be of any length with nothing in it: of its pieces `_MOST_PIECES` are looked at.
+    """
+    end, holes = 0, []
+    for _ in range(_MOST_PIECES):
+        try:
+            start = os.lseek(fd, end, os.SEEK_DATA)
+        except OSError as exc:
+            if exc.errno != errno.ENXIO:  # that is: there is no more
+                raise
+            break
+        if start > end:
+            holes.append([end, start])
+        end = os.lseek(fd, start, os.SEEK_HOLE)
+    return end, holes
 
 
 def open_reserved(dir_fd: int) -> int | None:

@@ -8,6 +8,8 @@ import struct
 import termios
 from typing import Any, Final
 
+from engine.keeper.waiting import Input, input_of
+
 ROWS: Final = 24
 COLUMNS: Final = 80
 _IUTF8: Final = 0x4000  # termios(3): the erase key takes a character of UTF-8, not a byte
@@ -47,6 +49,10 @@ class Terminal:
             (os.POSIX_SPAWN_DUP2, 0, 1),
             (os.POSIX_SPAWN_DUP2, 0, 2),
         ]
+
+    def input(self) -> Input:
+        """What a job reads at it."""
+        return input_of(self._slave)
 
     def close(self) -> None:
         if self._slave >= 0:

@@ -50,7 +50,7 @@ class WarmShell:
         is_plain = (
             request["streams"] == "merged"
             and request["stdin"] == "null"
-            and not request.get("pty")
+            and not (request.get("pty") or request.get("memory"))
             and all(request.get(name) == self._request.get(name) for name in _SAME)
         )
         return is_plain and self.cwd == request["cwd"] and self._is_in(request["cwd"])

@@ -51,6 +51,11 @@ def decode_params(raw: msgspec.Raw | bytes | None, type_: type[T]) -> T:
         value = {}
     if not isinstance(value, dict):
         raise InvalidParams("$", "object (params go by name)")
+    return convert_params(value, type_)
+
+
+def convert_params(value: dict[str, Any], type_: type[T]) -> T:
+    """As `decode_params`, of params that are decoded JSON."""
     value = _without_null(value, type_)
     if unknown := value.keys() - set(type_.__struct_encode_fields__):
         known = ", ".join(sorted(type_.__struct_encode_fields__))
@@ -83,7 +88,7 @@ def explain(message: str, value: dict[str, Any], type_: type[msgspec.Struct]) ->
         return InvalidParams(member_path(path, unknown[1]), words[field])
     if field is not None and path == f"$.{field}":
         return InvalidParams(path, words[field])
-    return InvalidParams(path, words.get(f"{field}[]", "string"))
+    return InvalidParams(path, words.get(path[2:]) or words.get(f"{field}[]", "string"))
 
 
 def _without_null(value: dict[str, Any], type_: type[msgspec.Struct]) -> dict[str, Any]:
@@ -125,14 +130,29 @@ def _out_of_range_path(raw: msgspec.Raw | bytes | None) -> str:
 
 @functools.cache
 def phrases(type_: type[msgspec.Struct]) -> dict[str, str]:
-    """Param name -> what it takes, in words; `name[]` -> what each of its items is."""
+    """Param name -> what it takes, in words; `name[]` -> what each of its items is, `name.member`
+    -> what that member of an object is."""
     info = inspect.type_info(type_)
     assert isinstance(info, inspect.StructType)
     found = {field.encode_name: _phrase(field.type) for field in info.fields}
     for field in info.fields:
         if words := _item_phrase(field.type):
             found[f"{field.encode_name}[]"] = words
+        for member in _members(field.type):
+            found[f"{field.encode_name}.{member.encode_name}"] = _phrase(member.type)
     return found
+
+
+def _members(info: inspect.Type) -> tuple[inspect.Field, ...]:
+    """The members of an object, of a choice those of the first that is one."""
+    match info:
+        case inspect.Metadata(type=inner):
+            return _members(inner)
+        case inspect.StructType(fields=fields):
+            return fields
+        case inspect.UnionType(types=types):
+            return next(filter(None, map(_members, types)), ())
+    return ()
 
 
 def _item_phrase(info: inspect.Type) -> str | None:

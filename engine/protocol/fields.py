@@ -6,7 +6,7 @@ Each alias words, in its `extra`, what a refusal says was expected. No method is
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -17,8 +17,10 @@ from engine.protocol.decode import member_path
 
 INLINE_BUDGET_SECS: Final = 20.0  # longest wait of bash, execute, wait and read_output
 FOLLOW_MAX_SECS: Final = 55.0  # longest wait of list_tasks
+MANY_MAX_SECS: Final = 240.0  # longest wait of wait_any
 GRACE_MAX_SECS: Final = 300.0  # longest grace of cancel
 DEADLINE_MAX_SECS: Final = 1e9  # 31 years: a later deadline is kept as this one
+EXCLUSIVE_MAX_SECS: Final = 86_400.0  # longest that one caller has the engine, until it says more
 COMMAND_MAX_BYTES: Final = 1 << 20
 ARG_MAX_BYTES: Final = 131_072  # Linux: MAX_ARG_STRLEN; one string of argv or env must be shorter
 SAFE_INT: Final = (1 << 53) - 1  # the integers that every double holds exactly
@@ -52,6 +54,23 @@ Handle = Annotated[
         extra=says("handle of 1 to 84 characters of A-Z a-z 0-9 _ -"),
     ),
 ]
+LaneName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9_-]{1,64}$(?!\n)",
+        extra=says("name of a lane, 1 to 64 characters of a-z 0-9 _ -"),
+    ),
+]
+LaneLimit = Annotated[int, Meta(ge=0, le=100_000, extra=says("integer between 0 and 100000"))]
+After = Annotated[list[Handle], Meta(max_length=1_000, extra=says("array of at most 1000 handles"))]
+Handles = Annotated[
+    list[Handle],
+    Meta(min_length=1, max_length=10_000, extra=says("array of 1 to 10000 handles")),
+]
+Seats = Annotated[dict[str, Any], Meta(extra=says("object of 1 to 256 seats"))]
+SeatNames = Annotated[
+    list[str], Meta(min_length=1, max_length=256, extra=says("array of 1 to 256 names of seats"))
+]
 Seconds = Annotated[float, Meta(ge=0, extra=says("number >= 0"))]
 PositiveSeconds = Annotated[float, Meta(gt=0, extra=says("number > 0"))]
 Key = Annotated[str, Meta(max_length=200, extra=says("string of at most 200 characters"))]
@@ -65,7 +84,12 @@ PageBytes = Annotated[
 Offset = Annotated[
     int, Meta(ge=-SAFE_INT, le=SAFE_INT, extra=says("integer between -2^53 and 2^53"))
 ]
+ReadyText = Annotated[
+    str, Meta(min_length=1, max_length=200, extra=says("string of 1 to 200 characters"))
+]
+Port = Annotated[int, Meta(ge=1, le=65_535, extra=says("integer between 1 and 65535"))]
 Seq = Annotated[int, Meta(ge=0, le=SAFE_INT, extra=says("integer between 0 and 2^53"))]
+MemoryBytes = Annotated[int, Meta(ge=1, le=SAFE_INT, extra=says("integer between 1 and 2^53"))]
 PageRows = Annotated[int, Meta(ge=1, le=500, extra=says("integer between 1 and 500"))]
 Base64 = Annotated[bytes, Meta(extra=says("base64 (RFC 4648) with its padding"))]
 Argv = Annotated[

@@ -15,7 +15,7 @@ import msgspec
 from engine.errors import EngineError
 from engine.protocol.decode import phrases
 from engine.protocol.meanings import member_meaning, param_meaning
-from engine.protocol.params import NOT_YET, CancelRequestParams, StartParams
+from engine.protocol.params import NOT_YET, CancelRequestParams, RunRoundParams, StartParams
 from engine.protocol.parts import ForgottenRow, LogEntry, LogLine, LogMarker, TaskRow
 from engine.protocol.results import RESULTS, TaskDetails
 
@@ -106,7 +106,7 @@ def _params(
     method: str, type_: type[msgspec.Struct], schema: dict[str, Any]
 ) -> list[dict[str, Any]]:
     words, required = phrases(type_), schema.get("required", [])
-    not_offered = NOT_YET if issubclass(type_, StartParams) else ()
+    not_offered = NOT_YET if issubclass(type_, StartParams | RunRoundParams) else ()
     descriptors = [
         {
             "name": name,

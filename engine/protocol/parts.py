@@ -71,12 +71,121 @@ class LogEntry(Part, frozen=True, kw_only=True):
 
 
 class Notice(Part, frozen=True, kw_only=True):
-    """The end of a task of which no reply has told yet: a hint, it receives nothing."""
+    """The end of a task or round of which no reply has told yet: a hint, it receives nothing."""
 
-    task_id: str
+    task_id: str | None = None
+    round_id: str | None = None
     status: Ended
     exit_code: int | None
     ended_at: str | None
+
+
+class Update(Part, frozen=True, kw_only=True):
+    """What a wait over many handles has to tell of one: why it is told, and how it stands.
+
+    An end has the members of `Finished`, a task that goes on those of `Running` or `Kickoff`.
+    """
+
+    id: str
+    ready: Literal["ended", "execution_blocked", "ready_when"] | None
+    status: Ended | Literal["running"]
+    as_: str = msgspec.field(name="as")
+    category: Literal["input", "idle", "lane"] | None = None
+    prompt: str | None = None
+    line: str | None = None
+    warnings: list[str] = []
+    redelivered: bool = False
+    output_returned: bool = msgspec.field(default=False, name="output_returned")
+    task_id: str | None = None
+    kickoff_id: str
+    exit_code: int | None = None
+    signal: str | None = None
+    reason: str | None = None
+    output: str | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    output_bytes: int = 0
+    omitted_bytes: int = 0
+    omitted_lines: int = 0
+    dropped_bytes: int = 0
+    output_path: str | list[str] = ""
+    cwd: str | None = None
+    cwd_missing: str | None = None
+    created_at: str = ""
+    started_at: str | None = None
+    ended_at: str = ""
+    duration_ms: int | None = None
+    cpu_ms: int | None = None
+    max_rss_bytes: int | None = None
+    survivors: list[Survivor] = []
+    value: str | None = None
+    error: Failure | None = None
+    session_reset: bool = False
+    elapsed_ms: int = 0
+    last_output_at: str | None = None
+    changed: bool = False
+    blocked_on: dict[str, Any] | None = None
+    queue_position: int = 0
+    queue_reason: str = ""
+    hint: str = ""
+    logs: list[LogEntry] = []
+    logs_dropped: int = 0
+    logs_behind: bool = False
+
+
+class SeatHandle(Part, frozen=True, kw_only=True):
+    """The task of a seat, or where it was not reached yet the kickoff."""
+
+    task_id: str | None = None
+    kickoff_id: str | None = None
+
+
+class SeatState(SeatHandle, frozen=True, kw_only=True):
+    status: Ended | Literal["running"]
+    exit_code: int | None = None
+
+
+class SeatAnswer(SeatState, frozen=True, kw_only=True):
+    """A seat in a wait over many handles: with its answer, or how it stands."""
+
+    signal: str | None = None
+    reason: str | None = None
+    duration_ms: int | None = None
+    output: str | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    output_bytes: int = 0
+    omitted_bytes: int = 0
+    omitted_lines: int = 0
+    value: str | None = None
+    error: Failure | None = None
+    output_returned: bool = msgspec.field(default=False, name="output_returned")
+    redelivered: bool = False
+    elapsed_ms: int = 0
+    last_output_at: str | None = None
+    queue_reason: str = ""
+    blocked_on: dict[str, Any] | None = None
+
+
+class RoundUpdate(Part, frozen=True, kw_only=True):
+    """What a wait over many handles has to tell of a round."""
+
+    round_id: str
+    ready: Literal["ended", "seat_lost"] | None
+    seats: dict[str, SeatAnswer]
+    warnings: list[str] = []
+    redelivered: bool = False
+
+
+class RoundRow(Part, frozen=True, kw_only=True):
+    """A row of the list of rounds."""
+
+    round_id: str
+    as_: str = msgspec.field(name="as")
+    status: Literal["running", "succeeded", "failed", "cancelled"]
+    created_at: str
+    ended_at: str | None
+    seats: dict[str, SeatState]
 
 
 class CancelledTask(Part, frozen=True, kw_only=True):

@@ -24,9 +24,13 @@ from engine.protocol.parts import (
     Notice,
     Part,
     RosterEntry,
+    RoundRow,
+    RoundUpdate,
     Sample,
+    SeatHandle,
     Survivor,
     TaskRow,
+    Update,
 )
 
 
@@ -34,6 +38,7 @@ class Result(Part, frozen=True, kw_only=True):
     """What any result may have."""
 
     schema_changed: bool = False  # the fingerprint that the call brought is not the present one
+    notices: list[Notice] = msgspec.field(default_factory=list)
 
 
 class CallResult(Result, frozen=True, kw_only=True):
@@ -90,6 +95,7 @@ class Running(CallResult, frozen=True, kw_only=True):
     last_output_at: str | None
     changed: bool
     ready: bool = False
+    warnings: list[str] = msgspec.field(default_factory=list)
     blocked_on: dict[str, Any] | None = None
     hint: str
 
@@ -102,6 +108,43 @@ class Kickoff(CallResult, frozen=True, kw_only=True):
     queue_reason: str
     blocked_on: dict[str, Any] | None = None
     hint: str
+
+
+class WaitAny(Result, frozen=True, kw_only=True):
+    """`pending_ids`: of what was waited for, all whose end this reply does not carry."""
+
+    reason: Literal["ready", "wait_elapsed", "nothing_pending"]
+    updates: list[Update]
+    rounds: list[RoundUpdate]
+    pending_ids: list[str] = msgspec.field(name="pending_ids")
+    all_finished: bool = msgspec.field(name="all_finished")
+    delivery: str | None  # null: there is nothing to acknowledge
+    notices: list[Notice]
+
+
+class RoundStarted(Result, frozen=True, kw_only=True):
+    """A round, and the seats that were started."""
+
+    round_id: str
+    seats: dict[str, SeatHandle]
+
+
+class RoundPage(Result, frozen=True, kw_only=True):
+    rounds: list[RoundRow]
+    has_more: bool
+    next: str | None  # the cursor for `before`
+
+
+class RoundDetails(Result, frozen=True, kw_only=True):
+    """A round with the rows of its seats' tasks, and the ids of those that had a seat before."""
+
+    round_id: str
+    as_: str = msgspec.field(name="as")
+    status: Literal["running", "succeeded", "failed", "cancelled"]
+    created_at: str
+    ended_at: str | None
+    seats: dict[str, TaskRow]
+    earlier: dict[str, list[str]]
 
 
 class Hello(Result, frozen=True, kw_only=True):
@@ -123,6 +166,7 @@ class CancelledAll(Result, frozen=True, kw_only=True):
     """What came of cancelling all that a caller had running or queued, in their order."""
 
     tasks: list[CancelledTask]
+    count: int
 
 
 class Written(Result, frozen=True, kw_only=True):
@@ -151,6 +195,7 @@ class TaskPage(Result, frozen=True, kw_only=True):
 
 class TaskDetails(TaskRow, frozen=True, kw_only=True):
     schema_changed: bool = False
+    notices: list[Notice] = msgspec.field(default_factory=list)
     command: str | None  # the first 64 KiB
     cwd: str | None
     session: bool
@@ -181,6 +226,19 @@ class Forgotten(Result, frozen=True, kw_only=True):
 class SessionReset(Result, frozen=True, kw_only=True):
     as_: str = msgspec.field(name="as")
     kind: Literal["bash", "python"]
+
+
+class LaneSet(Result, frozen=True, kw_only=True):
+    lane: str
+    limit: int
+    running: int
+    queued: int
+
+
+class ModeSet(Result, frozen=True, kw_only=True):
+    mode: Literal["shared", "exclusive"]
+    mode_owner: str | None
+    expires_at: str | None
 
 
 class EngineInfo(Result, frozen=True, kw_only=True):
@@ -242,7 +300,11 @@ RESULTS: Final[dict[str, tuple[type[Part], ...]]] = {
     "hello": (Hello,),
     "bash": (Finished, Running, Kickoff),
     "execute": (Finished, Running, Kickoff),
+    "wait_any": (WaitAny,),
     "wait": (Finished, Running, Kickoff),
+    "run_round": (RoundStarted,),
+    "list_rounds": (RoundPage,),
+    "read_round": (RoundDetails,),
     "cancel": (Cancelled, CancelledAll),
     "write_stdin": (Written,),
     "read_output": (OutputPage,),
@@ -251,6 +313,8 @@ RESULTS: Final[dict[str, tuple[type[Part], ...]]] = {
     "read_logs": (LogPage,),
     "forget": (Forgotten,),
     "reset_session": (SessionReset,),
+    "set_lane": (LaneSet,),
+    "set_mode": (ModeSet,),
     "engine_info": (EngineInfo,),
     "roster": (Roster,),
     "read_stats": (Stats,),

@@ -2,22 +2,24 @@
 
 What a frame means is the dispatcher's. All that a client makes us hold is bounded: past
 `OUTBOX_SOFT_BYTES` of unwritten replies its frames are no longer read, past `OUTBOX_HARD_BYTES` it
-is dropped, and so is one that stops reading (`stream.WRITE_STALL_SECS`) or answers no ping.
+is dropped, and so is one that stops reading (`stream.WRITE_STALL_SECS`) or answers no ping. What
+it asks for that is heavy is done one at a time, and not while it leaves its replies unread.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import structlog
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
-from engine.protocol.envelope import RequestId
 from engine.server.dispatcher import Dispatcher, Request, Role
+from engine.server.inflight import InFlight
 from engine.server.stream import HeadStream
 
 MESSAGE_MAX_BYTES: Final = 16 << 20
@@ -27,6 +29,7 @@ OUTBOX_HARD_BYTES: Final = 64 << 20
 PING_EVERY_SECS: Final = 20.0
 PONG_WITHIN_SECS: Final = 20.0
 CLOSE_GRACE_SECS: Final = 1.0  # for the client to answer our close frame
+CANCEL_AT_ONCE: Final = 10  # requests; what follows takes them 1 ms
 
 # RFC 6455, section 7.4.1
 GOING_AWAY: Final = 1001
@@ -38,51 +41,12 @@ _FAULTS: Final = frozenset({1002, 1007, TOO_BIG})
 log = structlog.stdlib.get_logger("engine.server")
 
 
-class InFlight:
-    """The requests of one connection that have no reply yet, found by id.
-
-    One id may be in flight twice: each is answered, and a cancel by id means both.
-    """
-
-    def __init__(self) -> None:
-        self._by_id: dict[object, set[Request]] = {}
-        self._count = 0
-        self.size = 0  # bytes of their frames
-        self.idle = trio.Event()
-        self.idle.set()
-
-    def __len__(self) -> int:
-        return self._count
-
-    def add(self, request: Request) -> None:
-        if self._count == 0:
-            self.idle = trio.Event()
-        self._by_id.setdefault(request.id, set()).add(request)
-        self._count += 1
-        self.size += request.size
-
-    def discard(self, request: Request) -> None:
-        same = self._by_id.get(request.id, set())
-        if request not in same:
-            return
-        same.remove(request)
-        if not same:
-            del self._by_id[request.id]
-        self._count -= 1
-        self.size -= request.size
-        if self._count == 0:
-            self.idle.set()
-
-    def by_id(self, request_id: RequestId) -> list[Request]:
-        return list(self._by_id.get(request_id, ()))
-
-
 class _Outbox:
     """Replies on their way out. Never waits to take one; who fills it looks at `has_room`."""
 
     def __init__(self) -> None:
         self._replies: deque[tuple[bytes, Collection[Request]]] = deque()
-        self._size = 0
+        self.size = 0  # bytes
         self._filled = trio.Event()
         self._room = trio.Event()
         self._room.set()
@@ -91,15 +55,18 @@ class _Outbox:
 
     @property
     def is_overfull(self) -> bool:
-        return self._size > OUTBOX_HARD_BYTES
+        return self.size > OUTBOX_HARD_BYTES
+
+    def __len__(self) -> int:
+        return len(self._replies)
 
     def put(self, reply: bytes, requests: Collection[Request]) -> None:
         if self.drained.is_set():
             self.drained = trio.Event()
         self._replies.append((reply, requests))
-        self._size += len(reply)
+        self.size += len(reply)
         self._filled.set()
-        full = self._size > OUTBOX_SOFT_BYTES or len(self._replies) > OUTBOX_SOFT_REPLIES
+        full = self.size > OUTBOX_SOFT_BYTES or len(self._replies) > OUTBOX_SOFT_REPLIES
         if full and self._room.is_set():
             self._room = trio.Event()
 
@@ -112,8 +79,8 @@ class _Outbox:
 
     def drop_first(self) -> None:
         reply, _ = self._replies.popleft()
-        self._size -= len(reply)
-        if self._size <= OUTBOX_SOFT_BYTES and len(self._replies) <= OUTBOX_SOFT_REPLIES:
+        self.size -= len(reply)
+        if self.size <= OUTBOX_SOFT_BYTES and len(self._replies) <= OUTBOX_SOFT_REPLIES:
             self._room.set()
         if not self._replies:
             self.drained.set()
@@ -135,6 +102,8 @@ class Connection:
 
     `name`: the caller that the connection is where a call says no `as`. `peer`: where it comes
     from, for the record. `hello`: what the method of that name left here, None before.
+    `deliveries`: how many replies that carry ends have been written; `deliveries_known`: how many
+    of them had been when the frame came that is dispatched.
     """
 
     def __init__(
@@ -150,13 +119,16 @@ class Connection:
         self.role: Role = role
         self.peer = peer
         self.hello: Any = None
+        self.deliveries = self.deliveries_known = 0
         self.in_flight = InFlight()
         self.nursery: trio.Nursery  # from `run` on; the children that answer requests
         self._websocket = websocket
         self._stream = stream
         self._dispatcher = dispatcher
         self._outbox = _Outbox()
-        self._is_writing = False
+        self._is_writing = self._is_over = False
+        self._serving = trio.CancelScope()
+        self._heavy = trio.Lock()
         self._close_ended: trio.Event | None = None  # there once we began to close
 
     async def run(self) -> None:
@@ -168,19 +140,38 @@ class Connection:
                 self.nursery = connection_nursery
                 connection_nursery.start_soon(self._write)
                 connection_nursery.start_soon(self._keep_alive)
-                await self._receive()
+                with self._serving:
+                    await self._receive()
+                self._is_over = True
+                await self.cancel(list(self.in_flight))
                 connection_nursery.cancel_scope.cancel()
         finally:
             for request in self._outbox.requests():
                 request.settle(False)
+            self._stream.end()
             if self._dispatcher.closed is not None:
                 self._dispatcher.closed(self)
 
     def post(self, reply: bytes, requests: Collection[Request] = ()) -> None:
         """Queue one reply; each of `requests` is settled when it has been written, or never is."""
+        if self._is_over:
+            for request in requests:
+                request.settle(False)
+            return
         self._outbox.put(reply, requests)
         if self._outbox.is_overfull:
             self._drop("the client does not read its replies")
+
+    @asynccontextmanager
+    async def heavy_turn(self) -> AsyncIterator[None]:
+        """Hold the one turn that the connection has at work which is shared by all of them.
+
+        Comes only when the replies before it have been written: one that reads none has no more
+        made for it.
+        """
+        async with self._heavy:
+            await self._outbox.drained.wait()
+            yield
 
     async def wait_idle(self) -> None:
         """Wait until no request is in flight and every reply has been written."""
@@ -197,14 +188,34 @@ class Connection:
             self._close_ended.set()
 
     def _drop(self, reason: str) -> None:
-        log.warning("connection dropped", caller=self.name, peer=self.peer, reason=reason)
-        self.nursery.cancel_scope.cancel()
+        log.warning(
+            "connection dropped",
+            caller=self.name,
+            peer=self.peer,
+            reason=reason,
+            unwrittenReplies=len(self._outbox),
+            unwrittenBytes=self._outbox.size,
+            unanswered=len(self.in_flight),
+        )
+        self._serving.cancel()
+
+    async def cancel(self, requests: Sequence[Request]) -> None:
+        """End requests, some at a time: ten thousand in one turn would hold up everybody."""
+        for count, request in enumerate(requests, 1):
+            request.scope.cancel()
+            if count % CANCEL_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
 
     async def _receive(self) -> None:
         try:
             while True:
+                # One that comes while we do not read was sent before the replies that fill us.
+                self.deliveries_known = self.deliveries
+                has_room = self._outbox.has_room
                 await self._outbox.wait_room()
                 message = await self._websocket.get_message()
+                if has_room:
+                    self.deliveries_known = self.deliveries
                 if isinstance(message, bytes):
                     await self.close(UNSUPPORTED_DATA)
                 elif _is_too_big(message):
@@ -214,18 +225,26 @@ class Connection:
         except ConnectionClosed as exc:
             if self._close_ended is not None:
                 await self._close_ended.wait()
+            elif self._stream.has_too_many_frames and not self._is_writing:
+                await self._stream.linger(_close_frame(TOO_BIG))
             elif exc.reason is not None and exc.reason.code in _FAULTS and not self._is_writing:
-                await self._stream.linger(_close_frame(exc.reason.code))
+                # Too big was told by the websocket layer.
+                code = exc.reason.code
+                await self._stream.linger(b"" if code == TOO_BIG else _close_frame(code))
 
     async def _write(self) -> None:
         """Write replies one by one, in the order in which they became ready."""
         while True:
             reply, requests = await self._outbox.wait_first()
             self._is_writing = True
+            for request in requests:
+                request.is_begun = True
             try:
                 await self._websocket.send_message(reply.decode())
             except ConnectionClosed:
-                self.nursery.cancel_scope.cancel()
+                if self._stream.has_stalled:
+                    self._drop("the client takes no data")
+                self._serving.cancel()
                 return
             self._is_writing = False
             self._outbox.drop_first()
@@ -261,5 +280,5 @@ def _is_too_big(text: str) -> bool:
 
 
 def _close_frame(code: int) -> bytes:
-    """The frame that tells `code` (RFC 6455, section 5.5.1); none where it was told already."""
-    return b"" if code == TOO_BIG else b"\x88\x02" + code.to_bytes(2, "big")
+    """The frame that tells `code` (RFC 6455, section 5.5.1)."""
+    return b"\x88\x02" + code.to_bytes(2, "big")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import structlog
 
+from engine.jobs.cgroup import JobCgroups
 from engine.jobs.directory import TaskDirectory
 from engine.jobs.executor import Order
 from engine.jobs.local import LocalExecutor
@@ -24,9 +25,11 @@ log = structlog.get_logger()
 class TimedExecutor(LocalExecutor):
     """Knows of each job that has not been counted yet when it was handed over."""
 
-    def __init__(self, sockets: Path, log_file: Path, *, umask: int) -> None:
+    def __init__(
+        self, sockets: Path, log_file: Path, *, umask: int, cgroups: JobCgroups | None = None
+    ) -> None:
         self._launched_at: dict[str, int] = {}  # by the task's id
-        super().__init__(sockets, log_file, umask=umask)
+        super().__init__(sockets, log_file, umask=umask, cgroups=cgroups)
 
     async def launch(self, directory: TaskDirectory, order: Order) -> LocalJob:
         self._launched_at[directory.id] = now_ms()
@@ -47,6 +50,7 @@ class CountingLog:
     def __init__(self, inner: TaskLog, stats: Stats, executor: TimedExecutor) -> None:
         self._stats, self._executor = stats, executor
         self.grew, self.gone, self._ended = inner.grew, inner.gone, inner.ended
+        self.remark = inner.remark
 
     def ended(self, record: TaskRecord, directory: TaskDirectory) -> None:
         self._executor.count(record, self._stats)
@@ -63,11 +67,10 @@ async def serve_counts(services: Services, executor: TimedExecutor, last_seq: in
         log.error("stats_not_taken_over", reason=str(exc))
 
     def tick(now: int) -> None:
-        supervisor = services.supervisor
-        for task in supervisor.running:
+        schedule = services.supervisor.schedule
+        for task in schedule.running:
             executor.count(task.record, services.stats)
-        queued = len(supervisor.queue) + len(supervisor.turns)
-        services.stats.tick(now, len(supervisor.running), queued)
+        services.stats.tick(now, len(schedule.running), len(schedule))
         services.roster.drop_older(now - HOUR_MS)
 
     await serve_ticks(tick)

@@ -8,6 +8,7 @@ and writing replies is the connection's.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -20,11 +21,13 @@ from engine.errors import (
     EngineError,
     Forbidden,
     InternalError,
+    InvalidParams,
     MethodNotFound,
     Overloaded,
     RequestCancelled,
     ShuttingDown,
     known_error,
+    over_limit,
     to_error_data,
 )
 from engine.protocol.decode import decode_params
@@ -41,6 +44,7 @@ from engine.protocol.envelope import (
 )
 from engine.protocol.fields import PAGE_MAX_BYTES
 from engine.protocol.params import CancelRequestParams
+from engine.tasks.inbox import ANONYMOUS
 
 if TYPE_CHECKING:
     from engine.server.connection import Connection
@@ -51,6 +55,7 @@ ALL_ROLES: Final[frozenset[Role]] = frozenset({"agent", "human", "observer"})
 MAX_WAITS: Final = 10_000  # requests in flight on one connection
 MAX_INFLIGHT_BYTES: Final = 64 << 20  # of the frames of those requests
 CANCEL_METHOD: Final = "$/cancelRequest"
+_WAIT: Final = "wait for replies"  # what to do at the limits of a connection
 _ENVELOPE_BYTES: Final = 512  # of a batch's share, for what stands round each result
 
 log = structlog.stdlib.get_logger("engine.server")
@@ -75,10 +80,23 @@ class Request:
     `finished`, which a handler may set, is called once: with True when the reply with the
     handler's result has been written to the socket; with False if that never will be (an error
     is answered, the call was cancelled, the connection is gone, or it was a notification).
-    `page_bytes`: the most output that the result may carry.
+    `page_bytes`: the most output that the result may carry. `deliveries`: how many replies that
+    carry ends had been written on the connection when the request came. `is_begun`: some of its
+    reply may have been written.
     """
 
-    __slots__ = ("connection", "finished", "id", "method", "page_bytes", "role", "scope", "size")
+    __slots__ = (
+        "connection",
+        "deliveries",
+        "finished",
+        "id",
+        "is_begun",
+        "method",
+        "page_bytes",
+        "role",
+        "scope",
+        "size",
+    )
 
     def __init__(
         self,
@@ -95,11 +113,24 @@ class Request:
         self.page_bytes = page_bytes
         self.size = size  # bytes of the frame, or the call's share of a batch
         self.finished: Callable[[bool], None] | None = None
+        self.deliveries = connection.deliveries_known
+        self.is_begun = False
         self.scope = trio.CancelScope()
 
     @property
     def is_notification(self) -> bool:
         return self.id is UNSET
+
+    def also_finished(self, more: Callable[[bool], None]) -> None:
+        """Have `more` called as `finished` is, after what is there already."""
+        earlier = self.finished
+
+        def both(written: bool) -> None:
+            if earlier is not None:
+                earlier(written)
+            more(written)
+
+        self.finished = both
 
     def settle(self, written: bool) -> None:
         """Call `finished`, unless that was done."""
@@ -107,6 +138,9 @@ class Request:
         if finished is not None:
             finished(written)
 
+
+# What is answered here; None: what runs here answers nobody.
+ASKING: Final[ContextVar[Request | None]] = ContextVar("asking", default=None)
 
 # Takes the reply of one request; None: there is none.
 Sink = Callable[[Request | None, bytes | None], None]
@@ -204,10 +238,11 @@ class Dispatcher:
         if self.is_shutting_down:
             return ShuttingDown()
         if len(connection.in_flight) >= self._max_waits:
-            return Overloaded("too many requests in flight on this connection", self._max_waits)
+            what = "too many requests in flight on this connection"
+            return over_limit(what, "max_waits", self._max_waits, _WAIT)
         if connection.in_flight.size + size > self._max_inflight_bytes and connection.in_flight:
-            limit = self._max_inflight_bytes
-            return Overloaded("too many bytes of requests in flight on this connection", limit)
+            what = "too many bytes of requests in flight on this connection"
+            return over_limit(what, "max_inflight_bytes", self._max_inflight_bytes, _WAIT)
         return None
 
     def _cancel(self, request: Request, raw: Raw | None, sink: Sink) -> None:
@@ -217,13 +252,15 @@ class Dispatcher:
         except EngineError as exc:
             sink(request, _error_reply(request, exc))
             return
-        for other in request.connection.in_flight.by_id(params.id):
-            other.scope.cancel()
+        connection = request.connection
+        if found := connection.in_flight.take(params.id):
+            connection.nursery.start_soon(connection.cancel, list(found))
         sink(request, None if request.is_notification else encode_result(_id(request), b"null"))
 
     async def _run(self, request: Request, raw: Raw | None, sink: Sink) -> None:
         """Answer one request. Cancelled from without (the connection ends): no reply."""
         in_flight = request.connection.in_flight
+        ASKING.set(request)
         try:
             reply = await self._answer(request, raw)
         except BaseException:
@@ -255,6 +292,7 @@ class Dispatcher:
         if request.role not in method.roles:
             raise Forbidden(f"the role {request.role} may not call {request.method}")
         params = raw if method.params is None else decode_params(raw, method.params)
+        _check_name(request.connection, getattr(params, "as_", None))
         result = msgspec.json.encode(await method.handler(request, params))
         given = getattr(params, "tool_schema_fingerprint", None)
         if given is not None and self._fingerprint is not None and given != self._fingerprint:
@@ -263,6 +301,13 @@ class Dispatcher:
         if len(reply) > REPLY_MAX_BYTES:
             raise RuntimeError(f"a reply of {len(reply)} bytes")
         return reply
+
+
+def _check_name(connection: Connection, name: str | None) -> None:
+    """Raise InvalidParams where a caller names itself as connections are named: it would be taken
+    for one, whose inbox and place end with it."""
+    if name is not None and name.startswith(ANONYMOUS) and name != connection.name:
+        raise InvalidParams("$.as", f'a name that does not begin with "{ANONYMOUS}"')
 
 
 def _single(connection: Connection) -> Sink:

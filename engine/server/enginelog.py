@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO, cast
 
 import structlog
 
@@ -36,7 +36,12 @@ class LogSink:
         if self.journal is not None and threading.current_thread() is threading.main_thread():
             level = BY_WORD.get(event.get("level", "info"), Level.INFO)
             task = event.get("taskId")
-            self.journal.note(level, _as_line(event), task=str(task)[1:] if task else None)
+            self.journal.note(
+                level,
+                _as_line(event),
+                caller=event.get("caller"),
+                task=str(task)[1:] if task else None,
+            )
         return event
 
 
@@ -47,6 +52,36 @@ def _as_line(event: Mapping[str, Any]) -> str:
 
 
 LOG_SINK: Final = LogSink()
+
+
+class LogFile:
+    """Standard error, whose disk may be full: that costs lines of the log, and never the engine.
+
+    How many were lost is said with the first that is taken again.
+    """
+
+    def __init__(self) -> None:
+        self.trouble: str | None = None  # why it takes no lines now
+        self._lost = 0
+
+    def write(self, text: str) -> None:
+        """Write whole lines."""
+        owed = f"\n{self._lost} lines of this log were lost: {self.trouble}\n" * bool(self._lost)
+        data = (owed + text).encode("utf-8", "backslashreplace")
+        try:
+            while data:
+                data = data[os.write(STDERR, data) :]
+        except OSError as exc:
+            self.trouble = exc.strerror or str(exc)
+            self._lost += 1
+        else:
+            self.trouble, self._lost = None, 0
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+
+LOG_FILE: Final = LogFile()
 
 
 class Turns:
@@ -72,7 +107,6 @@ class Turns:
         present = os.fstat(STDERR)
         if present.st_size < self._most_bytes or not self._is_ours(present):
             return
-        sys.stderr.flush()
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
         fresh = self._path.with_name(self._path.name + ".new")
         fd = os.open(fresh, flags, 0o600)
@@ -113,6 +147,6 @@ def configure_logging(home: Home, settings: Settings) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger("info"),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, LOG_FILE)),
         cache_logger_on_first_use=True,
     )

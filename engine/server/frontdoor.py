@@ -8,7 +8,6 @@ its own nursery.
 from __future__ import annotations
 
 import errno
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -24,22 +23,24 @@ from wsproto.utilities import LocalProtocolError
 
 from engine.server.connection import GOING_AWAY, MESSAGE_MAX_BYTES, Connection
 from engine.server.dispatcher import Dispatcher
-from engine.server.doors import Doors, Refusal, check_handshake, wants_websocket
+from engine.server.doors import Admission, Doors, Refusal, check_handshake, wants_websocket
+from engine.server.listeners import peer_name
+from engine.server.porch import Porch
 from engine.server.stream import HeadStream
+from engine.server.trimming import Trimmer, find_trim
 
 HEAD_MAX_BYTES: Final = 16 * 1024
 HEAD_CHUNK_BYTES: Final = 4 * 1024
 HEAD_SECS: Final = 10.0  # for the whole head, however slowly it comes
 HANDSHAKE_SECS: Final = 10.0
 RESPONSE_SECS: Final = 10.0
-TURN_AWAY_SECS: Final = 1.0
 RECEIVE_BYTES: Final = 64 * 1024
 MAX_CONNECTIONS: Final = 1_000
+UNIX_SHARE: Final = 10  # of the connections, one in so many is for the socket in the home alone
 BACKOFF_SECS: Final = 0.1  # after an accept for which the system had no descriptor or memory left
 DRAIN_SECS: Final = 2.0  # at the end, for replies under way to be written
 
 RPC_PATH: Final = "/rpc"
-_UCRED: Final = struct.Struct("3i")  # pid, uid, gid: unix(7), SO_PEERCRED
 _NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 _GONE_BEFORE: Final = frozenset({errno.ECONNABORTED, errno.EPROTO})
 
@@ -69,7 +70,8 @@ class FrontDoor:
         self._dispatcher = dispatcher
         self._pages = pages
         self._max_connections = max_connections
-        self._clients = 0  # connections that are open, whatever they do
+        self._trimmer = Trimmer(find_trim())
+        self._inside = 0  # clients that are let in
         self._connections: set[Connection] = set()  # those that are websockets by now
 
     async def serve(
@@ -88,6 +90,7 @@ class FrontDoor:
             async with trio.open_nursery() as accept_nursery:
                 for listener, doors in listeners:
                     accept_nursery.start_soon(self._accept, listener, doors, client_nursery)
+                accept_nursery.start_soon(self._trimmer.serve)
                 task_status.started()
                 await stop.wait()
                 accept_nursery.cancel_scope.cancel()
@@ -106,33 +109,21 @@ class FrontDoor:
     async def _accept(
         self, listener: trio.SocketListener, doors: Doors, client_nursery: trio.Nursery
     ) -> None:
+        porch = Porch()
         async with listener:
             while True:
                 try:
                     stream = await listener.accept()
                 except OSError as exc:
-                    await _back_off(exc)
+                    await _back_off(exc, porch)
                     continue
-                full = self._clients >= self._max_connections
-                client_nursery.start_soon(
-                    self._turn_away if full else self._serve_client, stream, doors
-                )
+                client_nursery.start_soon(self._serve_client, stream, doors, porch)
 
-    async def _turn_away(self, stream: trio.SocketStream, doors: Doors) -> None:
-        """Say that there is no room, without reading a byte or waiting for the client."""
-        response = Response(503, b"too many connections\n")
-        with trio.move_on_after(TURN_AWAY_SECS):
-            try:
-                await _respond(stream, h11.Connection(h11.SERVER), response, is_head=False)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                log.debug("turned away client was gone")
-        await trio.aclose_forcefully(stream)
-
-    async def _serve_client(self, stream: trio.SocketStream, doors: Doors) -> None:
+    async def _serve_client(self, stream: trio.SocketStream, doors: Doors, porch: Porch) -> None:
         """One client, from its first byte to its last. Raises nothing: a fault is logged here."""
-        self._clients += 1
         try:
-            await self._greet(stream, doors)
+            with porch.place() as scope:
+                await self._greet(stream, doors, lambda: porch.leave(scope))
         except* (
             trio.BrokenResourceError,
             trio.ClosedResourceError,
@@ -143,10 +134,12 @@ class FrontDoor:
         except* Exception:  # a bug of ours ends this client, not the others
             log.exception("connection failed")
         finally:
-            self._clients -= 1
             await trio.aclose_forcefully(stream)
 
-    async def _greet(self, stream: trio.SocketStream, doors: Doors) -> None:
+    async def _greet(
+        self, stream: trio.SocketStream, doors: Doors, let_in: Callable[[], None]
+    ) -> None:
+        """Answer a client; `let_in` is called where it stays."""
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_MAX_BYTES)
         is_head = False
         try:
@@ -159,9 +152,10 @@ class FrontDoor:
             doors.check(request.headers)
             path = request.target.decode("latin-1").partition("?")[0]
             if path == RPC_PATH:
-                await self._serve_websocket(
-                    HeadStream(stream, seen.removesuffix(rest), rest), request, doors
-                )
+                head_stream = HeadStream(stream, seen.removesuffix(rest), rest, self._trimmer.moved)
+                admission = self._admit(request, doors)
+                let_in()
+                await self._serve_websocket(head_stream, admission)
                 return
             response = self._page(path, request, doors)
         except h11.RemoteProtocolError as exc:
@@ -197,31 +191,43 @@ class FrontDoor:
         facts = {"role": doors.admit(request.headers).role, **self._pages.whoami()}
         return Response(200, msgspec.json.encode(facts), "application/json")
 
-    async def _serve_websocket(
-        self, stream: HeadStream, request: h11.Request, doors: Doors
-    ) -> None:
-        """Hand the client on to a `Connection`. Raises `Refusal` before the upgrade."""
+    def _admit(self, request: h11.Request, doors: Doors) -> Admission:
+        """What a client that is let in may do. Raises `Refusal`."""
         admission = doors.admit(request.headers)
         if request.method != b"GET" or not wants_websocket(request.headers):
             raise Refusal(426, "expected a websocket handshake", [("Upgrade", "websocket")])
         check_handshake(request.headers)
-        async with trio.open_nursery() as websocket_nursery:
-            websocket = None
-            with trio.move_on_after(HANDSHAKE_SECS):
-                proposal = await wrap_server_stream(
-                    websocket_nursery,
-                    stream,
-                    max_message_size=MESSAGE_MAX_BYTES,
-                    receive_buffer_size=RECEIVE_BYTES,
-                )
-                websocket = await proposal.accept(subprotocol=admission.subprotocol)
-                stream.open()
-            if websocket is not None:
-                peer = peer_name(stream.socket)
-                await self._serve_connection(
-                    Connection(websocket, stream, self._dispatcher, role=admission.role, peer=peer)
-                )
-            websocket_nursery.cancel_scope.cancel()
+        limit = f"max_connections = {self._max_connections}"
+        kept = 0 if doors.port is None else self._max_connections // UNIX_SHARE
+        if self._inside >= self._max_connections - kept:
+            limit += f", {kept} of them for the Unix socket" if kept else ""
+            text = f"as many connections are open as may be ({limit}); close one"
+            raise Refusal(503, text)
+        return admission
+
+    async def _serve_websocket(self, stream: HeadStream, admission: Admission) -> None:
+        """Shake hands with the client and hand it on to a `Connection`."""
+        self._inside += 1
+        try:
+            async with trio.open_nursery() as websocket_nursery:
+                websocket = None
+                with trio.move_on_after(HANDSHAKE_SECS):
+                    proposal = await wrap_server_stream(
+                        websocket_nursery,
+                        stream,
+                        max_message_size=MESSAGE_MAX_BYTES,
+                        receive_buffer_size=RECEIVE_BYTES,
+                    )
+                    websocket = await proposal.accept(subprotocol=admission.subprotocol)
+                    stream.open()
+                if websocket is not None:
+                    role, peer = admission.role, peer_name(stream.socket)
+                    await self._serve_connection(
+                        Connection(websocket, stream, self._dispatcher, role=role, peer=peer)
+                    )
+                websocket_nursery.cancel_scope.cancel()
+        finally:
+            self._inside -= 1
 
     async def _serve_connection(self, connection: Connection) -> None:
         self._connections.add(connection)
@@ -231,19 +237,13 @@ class FrontDoor:
             self._connections.discard(connection)
 
 
-def peer_name(sock: trio.socket.SocketType) -> str:
-    """Where a client comes from, for the record: an address, or on the home's socket a process."""
-    if sock.family != trio.socket.AF_UNIX:
-        host, port, *_ = sock.getpeername()
-        return f"{host} port {port}"
-    packed = sock.getsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_PEERCRED, _UCRED.size)
-    pid, uid, _ = _UCRED.unpack(packed)
-    return f"pid {pid} uid {uid}"
+async def _back_off(exc: OSError, porch: Porch) -> None:
+    """Wait a moment where the system has no room, nothing where the client went away again.
 
-
-async def _back_off(exc: OSError) -> None:
-    """Wait a moment where the system has no room, nothing where the client went away again."""
+    A client that is not in makes room: it may be one that never says a word.
+    """
     if exc.errno in _NO_ROOM:
+        porch.close_oldest()
         log.error("cannot accept", reason=exc.strerror)
         await trio.sleep(BACKOFF_SECS)
     elif exc.errno not in _GONE_BEFORE:

@@ -1,29 +1,38 @@
-"""The sockets that the engine listens on: one in its home, and one on the loopback interface.
+"""The sockets that the engine listens on: one in its home, and one on the loopback interface; and
+who is at the other end of one.
 
 Making them is all that happens here; who accepts, and what a client may do, is the front door's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import re
 import socket
+import struct
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import structlog
 import trio
 
 from engine.server.tokens import write_private
 
 SOCKET_FILE: Final = "engine.sock"
+SECOND_NAME: Final = ".engine.sock"  # by which it gets the first again, should that be removed
 PORT_FILE: Final = "listen.port"  # the TCP port that was free at the first start
 BACKLOG: Final = 1024  # clients that may wait to be accepted
 DEFAULT_HOST: Final = "127.0.0.1"
 
+_UCRED: Final = struct.Struct("3i")  # pid, uid, gid: unix(7), SO_PEERCRED
 _LISTEN: Final = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^:\[\]]+)):(?P<port>[0-9]{1,5})\Z"
 )
+
+
+log = structlog.get_logger()
 
 
 class CannotListen(Exception):
@@ -61,17 +70,32 @@ def _is_loopback(host: str) -> bool:
 def open_tcp(home: Path, listen: str | None = None) -> trio.SocketListener:
     """A listener on `listen`; without it on the port that this home keeps, chosen the first time.
 
-    A kept port that is taken is an error: clients were told of it. Raises `CannotListen`.
+    Where somebody has taken the kept port, on another for this time: no engine at all would be
+    worse, and `engine.json` tells where it is. Raises `CannotListen`.
     """
     if listen is not None:
-        return _bind_tcp(parse_listen(listen), hint="")
+        return _bind_tcp(parse_listen(listen))
     kept = _kept_port(home)
     if kept is not None:
-        hint = f"; it is kept in {home / PORT_FILE}, --listen HOST:PORT takes another"
-        return _bind_tcp(Address(DEFAULT_HOST, kept), hint=hint)
-    listener = _bind_tcp(Address(DEFAULT_HOST, 0), hint="")
-    write_private(home / PORT_FILE, f"{tcp_port(listener)}\n".encode())
+        try:
+            return _bind_tcp(Address(DEFAULT_HOST, kept))
+        except CannotListen as exc:
+            log.error("kept_port_taken", reason=str(exc))
+            return _bind_tcp(Address(DEFAULT_HOST, 0))
+    listener = _bind_tcp(Address(DEFAULT_HOST, 0))
+    keep_port(home, tcp_port(listener))
     return listener
+
+
+def keep_port(home: Path, port: int) -> None:
+    """Have the next engine take this port. Raises OSError."""
+    write_private(home / PORT_FILE, f"{port}\n".encode())
+
+
+def missed_port(home: Path, listener: trio.SocketListener) -> int | None:
+    """The port that the home keeps, where `listener` has another because that was taken."""
+    kept = _kept_port(home)
+    return None if kept == tcp_port(listener) else kept
 
 
 def tcp_port(listener: trio.SocketListener) -> int:
@@ -96,7 +120,7 @@ def _kept_port(home: Path) -> int | None:
     return int(text)
 
 
-def _bind_tcp(address: Address, *, hint: str) -> trio.SocketListener:
+def _bind_tcp(address: Address) -> trio.SocketListener:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -106,7 +130,7 @@ def _bind_tcp(address: Address, *, hint: str) -> trio.SocketListener:
     except OSError as exc:
         sock.close()
         where = f"{address.host}:{address.port}"
-        raise CannotListen(f"cannot listen on {where}: {exc.strerror}{hint}") from exc
+        raise CannotListen(f"cannot listen on {where}: {exc.strerror}") from exc
     return trio.SocketListener(trio.socket.from_stdlib_socket(sock))
 
 
@@ -129,9 +153,28 @@ def open_unix(home: Path) -> trio.SocketListener:
     except OSError as exc:
         sock.close()
         raise CannotListen(f"cannot listen on {home / SOCKET_FILE}: {exc.strerror}") from exc
+    with contextlib.suppress(OSError):  # a file system without second names does without
+        name_again(home, SECOND_NAME)
     return trio.SocketListener(trio.socket.from_stdlib_socket(sock))
 
 
 def remove_socket(home: Path) -> None:
-    """Take away the socket's name: before another is made, and as the last of a clean end."""
-    (home / SOCKET_FILE).unlink(missing_ok=True)
+    """Take away the socket's names: before another is made, and as the last of a clean end."""
+    for name in (SOCKET_FILE, SECOND_NAME):
+        (home / name).unlink(missing_ok=True)
+
+
+def name_again(home: Path, name: str = SOCKET_FILE) -> None:
+    """Give the socket a name that it has lost, by the other that it has. Raises OSError."""
+    other = SECOND_NAME if name == SOCKET_FILE else SOCKET_FILE
+    os.link(home / other, home / name)
+
+
+def peer_name(sock: trio.socket.SocketType) -> str:
+    """Where a client comes from, for the record: an address, or on the home's socket a process."""
+    if sock.family != trio.socket.AF_UNIX:
+        host, port, *_ = sock.getpeername()
+        return f"{host} port {port}"
+    packed = sock.getsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_PEERCRED, _UCRED.size)
+    pid, uid, _ = _UCRED.unpack(packed)
+    return f"pid {pid} uid {uid}"

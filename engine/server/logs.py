@@ -17,12 +17,14 @@ from engine.journal.levels import Level
 from engine.journal.records import wire
 from engine.store import lines
 from engine.store.index import Index
-from engine.store.ledger import Ledger
+from engine.store.ledger import MOST_TOLD, Ledger
+from engine.store.reading import StoreUnreadable
 from engine.store.told import Position, Told
 from engine.tasks.task import Task
 
 TASK_LINES: Final = 50  # of the task that a reply is about, the newest
 REPLY_LINES: Final = 100  # in a reply, both windows together
+MOST_SEEN: Final = 10_000  # callers that are known without a look into the database
 DIRECT_LINES: Final = 2_000  # of the journal, and bytes of output, looked through without
 DIRECT_BYTES: Final = 1 << 20  # a thread
 _LEVELS: Final = len(Level)
@@ -56,20 +58,26 @@ class ReplyLogs:
 
     def __init__(self, journal: Journal, index: Index, ledger: Ledger) -> None:
         self._journal, self._index, self._ledger = journal, index, ledger
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _Seen] = {}  # the one seen last is the last
 
     def greet(self, caller: str, *, is_onlooker: bool = False) -> _Seen:
         """What `caller` has seen; one that is new starts at the journal's head of this moment."""
-        seen = self._seen.get(caller)
+        seen = self._seen.pop(caller, None)
         if seen is None:
-            kept = self._ledger.find_position(caller)
+            try:
+                kept = self._ledger.find_position(caller)
+            except StoreUnreadable:
+                # Of this call alone: where the caller was is not to be written over.
+                return _Seen([self._journal.head] * _LEVELS, self._journal.head)
             if kept is not None:
                 seen = _Seen(list(kept.marks), kept.read_to)
             else:
                 seen = _Seen([self._journal.head] * _LEVELS, self._journal.head)
                 if not is_onlooker:
                     self._keep(caller, seen)
-            self._seen[caller] = seen
+            if len(self._seen) >= MOST_SEEN:
+                del self._seen[next(iter(self._seen))]
+        self._seen[caller] = seen
         return seen
 
     def forget(self, caller: str) -> None:
@@ -89,23 +97,28 @@ class ReplyLogs:
             seen.read_to = seq
             self._keep(caller, seen)
 
-    def _recall(self, task: Task, caller: str) -> None:
+    def recall(self, task: Task, caller: str) -> None:
         """Know again what an engine before us has told `caller` of a task that runs."""
         told = self._ledger.told(task.id, caller) if caller not in task.lines_told else None
         if told is not None:
             task.told[caller], task.lines_told[caller] = told.output, told.lines
+            task.shown.setdefault(caller, told.shown)
 
     def keep_told(self, task: Task, caller: str) -> None:
         """A reply about a task that runs is about to go out: what it tells is not told again."""
-        if not caller.startswith(_ANONYMOUS):
+        if not caller.startswith(_ANONYMOUS) and not task.is_ended:
             self._ledger.tell(
                 Told(
                     task=task.id,
                     caller=caller,
                     output=task.told.get(caller, (0,) * len(task.record.files)),
                     lines=task.lines_told.get(caller, _NOTHING),
+                    shown=task.shown.get(caller, ()),
                 )
             )
+        for told in (task.told, task.lines_told):
+            if len(told) > MOST_TOLD:
+                del told[next(iter(told))]
 
     async def of(
         self,
@@ -116,13 +129,15 @@ class ReplyLogs:
         json_limit: int,
         *,
         is_onlooker: bool,
+        is_alone: bool = False,
     ) -> dict[str, Any]:
         """The members `logs`, `logsDropped`, `logsBehind` of a reply about `task`.
 
-        In at most `json_limit` bytes of JSON, for which the oldest lines are dropped.
+        In at most `json_limit` bytes of JSON, for which the oldest lines are dropped. `is_alone`:
+        of this task only; the caller's mark stays where it is.
         """
         seen = self.greet(caller, is_onlooker=is_onlooker)
-        self._recall(task, caller)
+        self.recall(task, caller)
         is_behind = task.is_ended and not await self._journal.settle(task.id)
         reply: dict[str, Any] = {"logs": [], "logsDropped": 0}
         if is_behind:
@@ -134,17 +149,21 @@ class ReplyLogs:
         window = _Window(
             task=task.id,
             own=self._newer(_NOTHING if task.is_ended else told, level),
-            rest=self._newer(seen.marks, level),
+            rest=[] if is_alone else self._newer(seen.marks, level),
             head=head,
             caller=caller if scope == "caller" else None,
         )
         if not is_onlooker:
             # In this turn: of two replies at a time, one has the lines.
             task.lines_told[caller] = [*told[:level], *[head] * (_LEVELS - level)]
-            seen.marks[level:] = [head] * (_LEVELS - level)
+            if not is_alone:
+                seen.marks[level:] = [head] * (_LEVELS - level)
             if window.rest:
                 self._keep(caller, seen)
-        own, rest, total, hidden = await self._look(window, task)
+        try:
+            own, rest, total, hidden = await self._look(window, task)
+        except StoreUnreadable:
+            return {**reply, "logsBehind": True}
         shown = fitting([*map(wire, own), *map(wire, rest)], json_limit)
         marker = [left_out(hidden, level)] if hidden else []
         reply["logs"] = [*shown, *marker]

@@ -13,10 +13,14 @@ from engine import VERSION, errors
 from engine.model import now_ms
 from engine.protocol import params as p
 from engine.protocol.openrpc import MethodFacts, make_body, make_document
+from engine.server.delivering import add_notices
 from engine.server.dispatcher import ALL_ROLES, Method, Request, Role
 from engine.server.methods_engine import EngineMethods
 from engine.server.methods_input import InputMethods
 from engine.server.methods_logs import LogMethods
+from engine.server.methods_many import ManyMethods
+from engine.server.methods_queue import QueueMethods
+from engine.server.methods_rounds import RoundMethods
 from engine.server.methods_run import RunMethods
 from engine.server.methods_stats import StatsMethods
 from engine.server.methods_tasks import TaskMethods
@@ -33,6 +37,10 @@ SCHEMAS: Final[dict[str, tuple[type[p.Params], frozenset[Role]]]] = {
     "bash": (p.BashParams, _ACTING),
     "execute": (p.ExecuteParams, _ACTING),
     "wait": (p.WaitParams, ALL_ROLES),
+    "wait_any": (p.WaitAnyParams, ALL_ROLES),
+    "run_round": (p.RunRoundParams, _ACTING),
+    "list_rounds": (p.ListRoundsParams, ALL_ROLES),
+    "read_round": (p.ReadRoundParams, ALL_ROLES),
     "cancel": (p.CancelParams, _ACTING),
     "write_stdin": (p.WriteStdinParams, _ACTING),
     "read_output": (p.ReadOutputParams, ALL_ROLES),
@@ -41,6 +49,8 @@ SCHEMAS: Final[dict[str, tuple[type[p.Params], frozenset[Role]]]] = {
     "read_logs": (p.ReadLogsParams, ALL_ROLES),
     "forget": (p.ForgetParams, _ACTING),
     "reset_session": (p.ResetSessionParams, _ACTING),
+    "set_lane": (p.SetLaneParams, _HUMAN),
+    "set_mode": (p.SetModeParams, _ACTING),
     "engine_info": (p.EngineInfoParams, ALL_ROLES),
     "roster": (p.RosterParams, ALL_ROLES),
     "read_stats": (p.ReadStatsParams, ALL_ROLES),
@@ -55,6 +65,10 @@ SUMMARIES: Final[dict[str, str]] = {
     "bash": "Runs bash text in the caller's shell session, or in a fresh shell.",
     "execute": "Runs an argument list without a shell, or Python text in the caller's interpreter.",
     "wait": "Resumes a promoted call: its result, or how things stand when the time is spent.",
+    "wait_any": "Waits for the first of many handles; without any for the caller's inbox.",
+    "run_round": "Runs jobs side by side under one handle, or those of one again that failed.",
+    "list_rounds": "Rounds, newest first.",
+    "read_round": "A round and the rows of its seats, without touching anything.",
     "cancel": "Ends every process of a task, or of all tasks of a caller, and waits for that.",
     "write_stdin": "Feeds a job whose standard input is open.",
     "read_output": "A page of a task's output from any offset; with a time, waits for more.",
@@ -63,6 +77,8 @@ SUMMARIES: Final[dict[str, str]] = {
     "read_logs": "Lines of the journal; with a time, waits for more.",
     "forget": "Drops an ended task and its files.",
     "reset_session": "Has the caller's next call start in a new session.",
+    "set_lane": "Gives a lane its limit, also a new one; what runs in it goes on.",
+    "set_mode": "Has only the caller's calls start, for a time; or everybody's again.",
     "engine_info": "The engine's numbers.",
     "roster": "The callers: their connections, and what they run.",
     "read_stats": "The last hour in samples of five seconds, and as a whole.",
@@ -82,15 +98,20 @@ _OF_A_HANDLE: Final = (errors.UnknownHandle, errors.ExpiredHandle)
 # Method -> the errors that it may answer with, besides those that any may.
 ERRORS: Final[dict[str, tuple[type[errors.EngineError], ...]]] = {
     "hello": (errors.InvalidState,),
-    "bash": (*_OF_A_HANDLE, errors.KeyConflict),  # of the task that the key stands for
-    "execute": (*_OF_A_HANDLE, errors.KeyConflict),
+    # Handles: those in `after`, and the task that a key stands for.
+    "bash": (*_OF_A_HANDLE, errors.DuplicateHandle, errors.KeyConflict),
+    "execute": (*_OF_A_HANDLE, errors.DuplicateHandle, errors.KeyConflict),
     "wait": _OF_A_HANDLE,
-    "cancel": _OF_A_HANDLE,
+    "wait_any": (*_OF_A_HANDLE, errors.DuplicateHandle),
+    "run_round": (*_OF_A_HANDLE, errors.DuplicateHandle, errors.InvalidState),
+    "read_round": _OF_A_HANDLE,
+    "cancel": (*_OF_A_HANDLE, errors.InvalidState),
     "write_stdin": (*_OF_A_HANDLE, errors.InvalidState),
     "read_output": (*_OF_A_HANDLE, errors.OutputGone),
     "read_task": _OF_A_HANDLE,
-    "read_logs": _OF_A_HANDLE,
+    "read_logs": (errors.UnknownHandle,),  # the lines of one that has expired may be there
     "forget": (*_OF_A_HANDLE, errors.InvalidState),
+    "set_mode": (errors.InvalidState,),
 }
 
 
@@ -127,8 +148,11 @@ def make_methods(services: Services) -> dict[str, Method]:
     groups = (
         EngineMethods(services, document),
         RunMethods(services),
+        ManyMethods(services),
+        RoundMethods(services),
         TaskMethods(services),
         LogMethods(services),
+        QueueMethods(services),
         InputMethods(services),
         StatsMethods(services),
     )
@@ -143,13 +167,20 @@ def make_methods(services: Services) -> dict[str, Method]:
 def _when_ready(services: Services, handler: Handler) -> Handler:
     """`handler`, for which a call that comes while tasks are recovered waits."""
 
-    async def handle(request: Request, params: Any) -> Any:
+    async def handle_when_ready(request: Request, params: Any) -> Any:
         if not services.ready.is_set():
             await services.ready.wait()
         caller, is_onlooker = caller_of(request, params), request.role == "observer"
         services.logs.greet(caller, is_onlooker=is_onlooker)
-        if not is_onlooker:
+        handle = getattr(params, "task_id", None) or getattr(params, "kickoff_id", None)
+        with services.catalog.using(handle):
+            if is_onlooker:
+                return await handler(request, params)
             services.roster.saw(caller, request.connection, now_ms())
-        return await handler(request, params)
+            services.inbox.next_request(request.connection, caller, request.deliveries)
+            result = await handler(request, params)
+        if isinstance(result, dict):
+            add_notices(services, request, caller, result)
+        return result
 
-    return handle
+    return handle_when_ready

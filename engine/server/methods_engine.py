@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +11,11 @@ from engine import PROTOCOL, VERSION
 from engine.errors import InvalidState
 from engine.model import now_ms, rfc3339
 from engine.protocol.params import DiscoverParams, EngineInfoParams, HelloParams, ShutdownParams
+from engine.server.degraded import degraded
 from engine.server.dispatcher import Request
+from engine.server.methods_queue import lanes_of
 from engine.server.services import Services, caller_of
+from engine.tasks.room import free_bytes
 
 
 class EngineMethods:
@@ -36,48 +38,32 @@ class EngineMethods:
 
     async def engine_info(self, request: Request, params: EngineInfoParams) -> dict[str, Any]:
         services = self._services
-        supervisor, settings = services.supervisor, services.settings
-        disk = os.statvfs(services.catalog.home.tasks)
-        queued = [task.record.created_at for task in supervisor.waiting()]
-        callers = {task.record.caller for task in services.catalog.unfinished()}
+        schedule, settings = services.supervisor.schedule, services.settings
+        since = schedule.waiting_since
+        own_names = {connection.name for connection in services.connections}
         return {
             "name": "engine",
             "version": VERSION,
             "protocol": PROTOCOL,
             "schemaFingerprint": services.fingerprint,
             "startedAt": rfc3339(services.started_at),
-            "slots": supervisor.slots,
-            "running": len(supervisor.running),
-            "queued": len(queued),
+            "slots": schedule.slots,
+            "running": len(schedule.running),
+            "queued": len(schedule),
             "held": 0,
-            "oldestQueuedMs": max(0, now_ms() - min(queued)) if queued else None,
-            "lanes": {},
+            "oldestQueuedMs": None if since is None else max(0, now_ms() - since),
+            "lanes": lanes_of(services),
             "requestsPending": 0,
             "oldestRequestMs": None,
-            "callers": len(callers | {c.name for c in services.connections}),
-            "modeOwner": None,
+            "callers": len(services.catalog.busy_callers | own_names),
+            "modeOwner": schedule.mode.owner,
             "latestSeq": services.index.latest_seq,
             "journalLines": services.index.line_count,
-            "outputBytes": services.index.output_bytes(),
-            "diskFreeBytes": disk.f_bavail * disk.f_frsize,
+            "outputBytes": services.retention.output_bytes,
+            "diskFreeBytes": free_bytes(services.catalog.home.tasks),
             "policy": "none",
-            "limits": {
-                "inline_budget_secs": settings.inline_budget_secs,
-                "output_cap_bytes": settings.output_cap_bytes,
-                "queue_limit": settings.queue_limit,
-                "min_free_bytes": settings.min_free_bytes,
-                "max_connections": settings.max_connections,
-                "max_waits": settings.max_waits,
-                "max_inflight_bytes": settings.max_inflight_bytes,
-            },
-            "degraded": [
-                f"{name} does not take writes: {trouble}"
-                for name, trouble in (
-                    ("index.db", services.index.trouble),
-                    ("record.db", services.ledger.trouble),
-                )
-                if trouble is not None
-            ],
+            "limits": settings.limits,
+            "degraded": degraded(services),
         }
 
     async def rpc_discover(self, request: Request, params: DiscoverParams) -> msgspec.Raw:
@@ -87,4 +73,4 @@ class EngineMethods:
     async def shutdown(self, request: Request, params: ShutdownParams) -> dict[str, Any]:
         """Begins the end once the reply is on its way."""
         request.finished = lambda _written: self._services.stop(params.mode)
-        return {"mode": params.mode, "running": len(self._services.supervisor.running)}
+        return {"mode": params.mode, "running": len(self._services.supervisor.schedule.running)}

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 import trio
 
+from engine.errors import ExpiredHandle
 from engine.journal.levels import Level
 from engine.journal.records import wire
 from engine.protocol.fields import to_ms
@@ -36,9 +37,7 @@ class LogMethods:
     async def read_logs(self, request: Request, params: ReadLogsParams) -> dict[str, Any]:
         caller = caller_of(request, params)
         journal, logs = self._services.journal, self._services.logs
-        task = None
-        if params.task_id is not None:
-            task = self._services.catalog.find(params.task_id).id
+        task = None if params.task_id is None else self._task(params.task_id)
         wanted = lines.Wanted(
             floor=Level[params.logs.upper()],
             caller=caller if params.log_scope == "caller" and params.caller is None else None,
@@ -80,6 +79,16 @@ class LogMethods:
             "endReason": "woke" if is_woken else "timeout",
         }
         return reply | ({"gap": gap} if gap else {})
+
+    def _task(self, handle: str) -> str:
+        """The id behind a handle, also of a task that is not there any more: its lines outlive it.
+
+        Raises UnknownHandle.
+        """
+        try:
+            return self._services.catalog.find(handle).id
+        except ExpiredHandle as exc:
+            return exc.handle[1:]
 
     async def _wait_beyond(self, head: int, timeout_secs: float) -> bool:
         """Wait until lines are committed after `head`."""

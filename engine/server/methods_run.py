@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, Final
 
-from engine.errors import Forbidden
-from engine.jobs.directory import Asked
+import msgspec
+
+from engine.errors import NO_ROOM, Forbidden, InvalidParams, Overloaded
+from engine.jobs.directory import Asked, Base
+from engine.model import ReadyWhen
 from engine.protocol.params import (
     BashParams,
     CancelParams,
@@ -17,10 +20,17 @@ from engine.protocol.params import (
     job_identity,
 )
 from engine.server import replies
+from engine.server.delivering import deliver, expecting
 from engine.server.dispatcher import Request
 from engine.server.services import Services, caller_of, check_owner, handle_of
+from engine.store.reading import StoreUnreadable
 from engine.tasks.cancelling import Cancelled
 from engine.tasks.task import Task
+
+NO_MEMORY: Final = (
+    "nothing: this engine has no cgroup of its own to divide ({}); one that systemd runs with"
+    " Delegate=yes has one: engine install-service"
+)
 
 
 class RunMethods:
@@ -28,43 +38,34 @@ class RunMethods:
         self._services = services
 
     async def bash(self, request: Request, params: BashParams) -> dict[str, Any]:
-        return await self._start(request, params, command=params.command, session=params.session)
+        return await self._start(request, params)
 
     async def execute(self, request: Request, params: ExecuteParams) -> dict[str, Any]:
-        session = params.code is not None and params.session
-        return await self._start(
-            request, params, argv=params.argv, code=params.code, session=session
-        )
+        return await self._start(request, params)
 
-    async def _start(self, request: Request, params: StartParams, **what: Any) -> dict[str, Any]:
-        assert isinstance(params, BashParams | ExecuteParams)
-        caller = caller_of(request, params)
-        digest = None
-        if params.key is not None:
-            digest = hashlib.sha256(job_identity(params)).hexdigest()
-        task = await self._services.supervisor.accept(
-            Asked(
-                caller=caller,
-                base=self._services.base_of(request.connection),
-                cwd=params.cwd,
-                env=params.env or {},
-                stdin=params.stdin.text if isinstance(params.stdin, TextInput) else None,
-                stdin_open=params.stdin == "open",
-                pty=params.pty,
-                split=params.streams == "split",
-                deadline_secs=params.deadline_secs,
-                key=params.key,
-                digest=digest,
-                **what,
-            )
-        )
+    async def _start(self, request: Request, params: BashParams | ExecuteParams) -> dict[str, Any]:
+        caller, base = caller_of(request, params), self._services.base_of(request.connection)
+        if params.memory_bytes is not None and (why := self._services.no_memory) is not None:
+            raise InvalidParams("$.memory_bytes", NO_MEMORY.format(why))
+        task = await self._services.supervisor.accept(asked_by(params, caller, base))
         may_cancel = params.on_disconnect == "cancel"
         request.finished = lambda written: self._on_finished(
             request, task, caller, written, may_cancel=may_cancel
         )
         budget = min(params.timeout_secs, self._services.settings.inline_budget_secs)
-        await self._services.supervisor.wait_inline(task, budget)
-        return await self._reply(request, task, caller, params, is_first=True)
+        with (
+            self._services.catalog.using(task.record.task_id),
+            expecting(self._services, request, caller, task),
+        ):
+            await self._services.supervisor.wait_inline(task, budget)
+            try:
+                return await self._reply(request, task, caller, params, is_first=True)
+            except OSError as exc:
+                if exc.errno not in NO_ROOM:
+                    raise
+                raise _accepted(task, str(exc.strerror), "system") from exc
+            except StoreUnreadable as exc:
+                raise _accepted(task, str(exc), "store") from exc
 
     def _on_finished(
         self, request: Request, task: Task, caller: str, written: bool, *, may_cancel: bool
@@ -98,10 +99,8 @@ class RunMethods:
         )
         limit = params.max_output_bytes
         if task.is_ended:
-            errors = None if "logsBehind" in logs else 0
-            if errors is not None and task.record.output_bytes > limit > 0:
-                errors, _warnings = self._services.index.tally(task.id)
-            reply = await replies.finished(task, limit, json_limit, errors=errors)
+            deliver(self._services, request, caller, task)
+            reply = await finished(self._services, task, limit, json_limit, logs)
         else:
             reply = await replies.running(
                 self._services.supervisor,
@@ -119,23 +118,91 @@ class RunMethods:
     async def wait(self, request: Request, params: WaitParams) -> dict[str, Any]:
         caller = caller_of(request, params)
         task = self._services.catalog.find(handle_of(params))
-        await self._services.supervisor.wait_ended(task, params.timeout_secs)
-        return await self._reply(request, task, caller, params, is_first=False)
+        with expecting(self._services, request, caller, task):
+            await self._services.supervisor.wait_ended(task, params.timeout_secs)
+            return await self._reply(request, task, caller, params, is_first=False)
 
     async def cancel(self, request: Request, params: CancelParams) -> dict[str, Any]:
         caller = caller_of(request, params)
         canceller = self._services.canceller
         if params.caller is not None:
-            return await self._cancel_all(caller, params.caller, params)
+            return await self._cancel_all(request, caller, params.caller, params)
         task = self._services.catalog.find(handle_of(params))
         check_owner(task, caller, force=params.force, what="cancel")
         return _cancelled(await canceller.cancel(task, params.grace_secs, by=caller))
 
-    async def _cancel_all(self, caller: str, whose: str, params: CancelParams) -> dict[str, Any]:
+    async def _cancel_all(
+        self, request: Request, caller: str, whose: str, params: CancelParams
+    ) -> dict[str, Any]:
         if whose != caller and not params.force:
             raise Forbidden(f"the tasks are {whose}'s; cancel them with force: true")
         done = await self._services.canceller.cancel_all(whose, params.grace_secs, by=caller)
-        return {"tasks": [{"taskId": c.task.record.task_id, **_cancelled(c)} for c in done]}
+        shown: list[dict[str, Any]] = []
+        size = 0
+        for one in done:
+            shown.append({"taskId": one.task.record.task_id, **_cancelled(one)})
+            size += len(msgspec.json.encode(shown[-1])) + 1
+            if size > request.page_bytes:
+                shown.pop()
+                break
+        return {"tasks": shown, "count": len(done)}
+
+
+async def finished(
+    services: Services, task: Task, limit_bytes: int, json_limit: int, logs: dict[str, Any]
+) -> dict[str, Any]:
+    """The reply about a task that has ended, without its `logs`, which were made before."""
+    errors = None if "logsBehind" in logs else 0
+    if errors is not None and task.record.output_bytes > limit_bytes > 0:
+        try:
+            errors, _warnings = services.index.tally(task.id)
+        except StoreUnreadable:
+            errors = None
+    return await replies.finished(task, limit_bytes, json_limit, errors=errors)
+
+
+def asked_by(params: BashParams | ExecuteParams, caller: str, base: Base) -> Asked:
+    """What a call of `bash` or `execute` asks to run; a seat of a round has the same params."""
+    what: dict[str, Any]
+    if isinstance(params, BashParams):
+        what = {"command": params.command, "session": params.session}
+    else:
+        session = params.code is not None and params.session
+        what = {"argv": params.argv, "code": params.code, "session": session}
+    digest = None
+    if params.key is not None:
+        digest = hashlib.sha256(job_identity(params)).hexdigest()
+    return Asked(
+        caller=caller,
+        base=base,
+        cwd=params.cwd,
+        env=params.env or {},
+        stdin=params.stdin.text if isinstance(params.stdin, TextInput) else None,
+        stdin_open=params.stdin == "open",
+        pty=params.pty,
+        split=params.streams == "split",
+        deadline_secs=params.deadline_secs,
+        lane=params.lane,
+        after=params.after or [],
+        after_when=params.after_when,
+        ready_when=_ready_when(params),
+        key=params.key,
+        digest=digest,
+        **what,
+    )
+
+
+def _accepted(task: Task, why: str, limit: str) -> Overloaded:
+    """No reply can be made: the handle must come through, as a repeat would run it once more."""
+    handles = {"taskId": task.record.task_id, "kickoffId": task.record.kickoff_id}
+    return Overloaded(
+        f"accepted as {task.record.task_id}, but {why}; wait for it", limit, **handles
+    )
+
+
+def _ready_when(params: StartParams) -> ReadyWhen | None:
+    wanted = params.ready_when
+    return None if wanted is None else ReadyWhen(contains=wanted.contains, port=wanted.port)
 
 
 def _cancelled(done: Cancelled) -> dict[str, Any]:

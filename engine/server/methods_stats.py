@@ -25,8 +25,8 @@ class StatsMethods:
     async def roster(self, request: Request, params: RosterParams) -> dict[str, Any]:
         """The callers by name: all who were seen, have tasks, or had one that ended lately."""
         services = self._services
-        running = Counter(task.record.caller for task in services.supervisor.running)
-        queued = Counter(task.record.caller for task in services.supervisor.waiting())
+        running = Counter(task.record.caller for task in services.supervisor.schedule.running)
+        queued = Counter(task.record.caller for task in services.supervisor.schedule.waiting())
         names = {*services.roster.names(), *running, *queued, *services.stats.by_caller}
         rest = sorted(name for name in names if params.after is None or name > params.after)
         limit = min(PAGE_CALLERS, max(1, request.page_bytes // ENTRY_BYTES))

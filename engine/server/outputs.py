@@ -1,5 +1,7 @@
 """A task's output as replies carry it: opened, excerpted, paged.
 
+How much there is the keeper says, not the file: a job can make that of any length.
+
 Small outputs are read where they are asked for; one that must be searched for its lines is read
 in a thread, so that it delays nobody else.
 """
@@ -15,17 +17,20 @@ import trio
 from engine.errors import NO_ROOM, InvalidParams
 from engine.errors import OutputGone as OutputGoneError
 from engine.jobs.excerpt import Excerpt, Source, excerpt, excerpt_pair, recent
-from engine.jobs.leftout import LINE_LENGTH, Pick
+from engine.jobs.leftout import LINE_LENGTH, Pick, ReadAt
 from engine.jobs.pages import MAX_CHARACTER, OffsetPastEnd, OutputFile, OutputGone, Page, read_page
 from engine.jobs.plaintext import json_bytes, render
 from engine.journal.levels import Level, LevelFinder, is_plain
+from engine.protocol.fields import PAGE_MAX_BYTES
+from engine.server.dispatcher import ASKING
 from engine.tasks.task import Task
-from engine.threads import in_thread
+from engine.threads import check_cancelled, in_thread
 
 # Threads that read outputs take turns with the engine's own at the interpreter: beside forty of
 # them it would have one turn in forty.
 _READERS: Final = trio.CapacityLimiter(2)
 INLINE_BYTES: Final = 1 << 20  # output above this size is excerpted in a thread,
+AHEAD_BYTES: Final = 64 << 20  # that a keeper may have written before we heard of it; it tells soon
 SEARCHED_BYTES: Final = 64 << 10  # or this one, where it is searched for errors
 LOOKED_LINES: Final = 40_000  # of a gap, from either end, that are looked at; 50 ms
 RUNNING_CHARACTERS: Final = 4_000  # of output so far, in the reply of a promoted call
@@ -36,6 +41,16 @@ T = TypeVar("T")
 
 def _nothing(_offset: int, _length: int) -> bytes:
     return b""
+
+
+def _checked(read_at: ReadAt) -> ReadAt:
+    """`read_at`, which ends in a thread whose task was cancelled."""
+
+    def read(offset: int, length: int) -> bytes:
+        check_cancelled()
+        return read_at(offset, length)
+
+    return read
 
 
 @contextlib.contextmanager
@@ -62,12 +77,16 @@ def opened(task: Task, offset: int | None = None) -> Iterator[tuple[Source, ...]
                     raise
                 sources.append(Source(read_at=_nothing, size=0, ended=record.status.is_final))
                 continue
+            size = known
+            if not record.status.is_final:
+                size = max(known, min(file.written_from(known), known + AHEAD_BYTES))
             sources.append(
                 Source(
-                    read_at=file.read_at,
-                    size=max(known, file.size),
+                    read_at=_checked(file.read_at),
+                    size=size,
                     dropped=dropped,
                     ended=record.status.is_final,
+                    has_data=file.has_data,
                 )
             )
         yield tuple(sources)
@@ -86,9 +105,13 @@ async def _read(
         with opened(task, offset) as sources:
             return function(sources)
 
-    if task.record.output_bytes > inline_bytes:
+    with opened(task, offset) as sources:
+        if sum(source.size for source in sources) <= inline_bytes:
+            return function(sources)
+    request = ASKING.get()
+    turn = contextlib.nullcontext() if request is None else request.connection.heavy_turn()
+    async with turn:  # else who asks for a thousand has all others wait for them
         return await in_thread(work, limiter=_READERS)
-    return work()
 
 
 def _fitting(
@@ -196,6 +219,23 @@ async def news(task: Task, caller: str, limit_bytes: int, *, is_onlooker: bool) 
         return {"outputBytes": size, "changed": False}
     shown = tuple(_last(part, limit_bytes // len(parts)) for part in parts)
     return {**_texts(task, shown), "outputBytes": size, "changed": True}
+
+
+async def tail(task: Task, json_limit: int = PAGE_MAX_BYTES) -> dict[str, Any]:
+    """The output members of a task that runs, whoever was told what: its last characters.
+
+    The texts are about `json_limit` bytes of JSON at most.
+    """
+
+    def cut(sources: tuple[Source, ...]) -> tuple[tuple[Excerpt, ...], int]:
+        def each(limit: int) -> tuple[Excerpt, ...]:
+            return tuple(recent(source, 0, max(1, limit // len(sources))) for source in sources)
+
+        parts = _fitting(each, NEW_CHARACTERS, json_limit)
+        return parts, sum(source.size for source in sources)
+
+    parts, size = await _read(task, cut)
+    return {**_texts(task, parts), "outputBytes": size}
 
 
 def _last(part: Excerpt, size: int) -> Excerpt:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from engine.model import Kind, TaskRecord, rfc3339
+from engine.model import Kind, TaskRecord, now_ms, rfc3339
 from engine.server import outputs
+from engine.tasks.schedule import Place, Positions
 from engine.tasks.supervisor import Supervisor
 from engine.tasks.task import Task
 
-LOG_MEMBERS: dict[str, Any] = {"notices": []}  # nothing raises any yet; `logs`: see `logs`
+LOG_MEMBERS: dict[str, Any] = {"notices": []}  # see `delivering`; of `logs`: see `logs`
+LONG_MS: Final = 20_000  # so old, a task is waited for by `wait_any`, which waits for longer
 
 
 def _time(ms: int | None) -> str | None:
@@ -28,7 +29,14 @@ async def finished(
     """
     record = task.record
     code = _of_code(record, json_limit // 2) if record.kind is Kind.CODE else {}
-    json_limit -= len(msgspec.json.encode(code))
+    json_limit = max(0, json_limit - len(msgspec.json.encode(code)))
+    written = await outputs.whole(task, limit_bytes, json_limit, errors=errors)
+    return ended(task) | written | code | LOG_MEMBERS
+
+
+def ended(task: Task) -> dict[str, Any]:
+    """Of the reply about a task that has ended, what is neither written by it nor its log."""
+    record = task.record
     reply: dict[str, Any] = {
         "status": record.status,
         "taskId": record.task_id,
@@ -37,7 +45,8 @@ async def finished(
         "exitCode": record.exit_code,
         "signal": record.signal,
         "reason": record.reason,
-        **await outputs.whole(task, limit_bytes, json_limit, errors=errors),
+        "outputBytes": record.output_bytes,
+        "droppedBytes": record.dropped_bytes,
         "outputPath": outputs.paths(task),
         "cwd": record.cwd,
         "createdAt": _time(record.created_at),
@@ -45,13 +54,11 @@ async def finished(
         "endedAt": _time(record.ended_at),
         "durationMs": record.duration_ms,
         "cpuMs": record.cpu_ms,
-        "maxRssBytes": None,
+        "maxRssBytes": record.max_rss_bytes,
         "survivors": [msgspec.to_builtins(survivor) for survivor in record.survivors],
-        **LOG_MEMBERS,
     }
     if record.error is not None:
         reply["error"] = msgspec.to_builtins(record.error)
-    reply |= code
     if record.cwd_missing is not None:
         reply["cwdMissing"] = record.cwd_missing
     return reply
@@ -84,52 +91,89 @@ async def running(
     `is_first`: of the call that began it, which tells all there is; else what is new. What an
     onlooker is shown counts for nobody as told.
     """
-    record = task.record
-    if record.started_at is None or task.is_launching:
-        return _waiting(supervisor, task)
+    facts = standing(supervisor, task)
+    if not task.is_started:
+        return facts | LOG_MEMBERS
     if is_first:
         members = await outputs.so_far(
             task, caller, limit_bytes, json_limit, is_onlooker=is_onlooker
         )
     else:  # few enough characters for any reply
         members = await outputs.news(task, caller, limit_bytes, is_onlooker=is_onlooker)
-    now, last_output_at = int(time.time() * 1000), task.record.last_output_at
     if members["outputBytes"] > task.record.output_bytes:  # the keeper has not told of it yet
-        last_output_at = now
+        facts["lastOutputAt"] = _time(now_ms())
+    return facts | members | LOG_MEMBERS
+
+
+def standing(
+    supervisor: Supervisor, task: Task, positions: Positions | None = None
+) -> dict[str, Any]:
+    """Of the reply about a task that goes on, what is neither its output nor its log.
+
+    `positions`: where many are told of.
+    """
+    if not task.is_started:
+        return _waiting(supervisor, task, positions)
+    record = task.record
+    assert record.started_at is not None
     return {
         "status": "running",
         "taskId": record.task_id,
         "kickoffId": record.kickoff_id,
         "as": record.caller,
-        "elapsedMs": max(0, now - record.started_at),
-        "lastOutputAt": _time(last_output_at),
-        **members,
-        "hint": f'Call wait with {{"taskId": "{record.task_id}"}} to go on waiting for its end.',
-        **LOG_MEMBERS,
+        "elapsedMs": max(0, now_ms() - record.started_at),
+        "lastOutputAt": _time(record.last_output_at),
+        **({} if record.ready_when is None else {"ready": record.ready}),
+        **({"warnings": list(record.warnings)} if record.warnings else {}),
+        **({} if record.blocked is None else {"blockedOn": blockage(record)}),
+        "hint": _hint("taskId", record.task_id, record.started_at, "go on waiting for its end"),
     }
 
 
-def _waiting(supervisor: Supervisor, task: Task) -> dict[str, Any]:
+def blockage(record: TaskRecord) -> dict[str, Any] | None:
+    """What a task that runs is blocked on, in wire form."""
+    if record.blocked == "input":
+        return {"category": "input", "prompt": record.prompt or ""}
+    return None if record.blocked is None else {"category": record.blocked}
+
+
+def _waiting(supervisor: Supervisor, task: Task, positions: Positions | None) -> dict[str, Any]:
     record = task.record
-    position, reason = supervisor.queue_facts(task) or (1, "starting")
+    place = supervisor.schedule.place(task, positions) or Place(1, "starting")
+    position, reason, blocked_on = place
+    blocked = {} if blocked_on is None else {"blockedOn": blocked_on}
     return {
         "status": "running",
         "kickoffId": record.kickoff_id,
         "as": record.caller,
         "queuePosition": position,
         "queueReason": reason,
-        "hint": f'Call wait with {{"kickoffId": "{record.kickoff_id}"}} to wait for its task.',
-        **LOG_MEMBERS,
+        **blocked,
+        "hint": _hint("kickoffId", record.kickoff_id, record.created_at, "wait for its task"),
     }
 
 
+def _hint(name: str, handle: str, since: int, purpose: str) -> str:
+    """The next call to make, in a sentence."""
+    if now_ms() - since > LONG_MS:
+        return f'Call wait_any with {{"ids": ["{handle}"]}} to {purpose}.'
+    return f'Call wait with {{"{name}": "{handle}"}} to {purpose}.'
+
+
 def row(
-    supervisor: Supervisor, record: TaskRecord, changed_seq: int, tally: tuple[int, int]
+    supervisor: Supervisor,
+    record: TaskRecord,
+    changed_seq: int,
+    tally: tuple[int, int],
+    positions: Positions | None = None,
 ) -> dict[str, Any]:
-    """A row of `list_tasks`: all fields, always. `tally`: lines that are errors, and warnings."""
+    """A row of `list_tasks`: all fields, always. `tally`: lines that are errors, and warnings.
+
+    `positions`: where the rows are many.
+    """
     errors, warnings = tally
     live = supervisor.catalog.live.get(record.id)
-    facts = supervisor.queue_facts(live) if live is not None else None
+    place = supervisor.schedule.place(live, positions) if live is not None else None
     return {
         "taskId": record.task_id,
         "kickoffId": record.kickoff_id,
@@ -148,11 +192,11 @@ def row(
         "outputBytes": record.output_bytes,
         "errorLines": errors,
         "warningLines": warnings,
-        "lane": None,
-        "queuePosition": facts[0] if facts else None,
-        "queueReason": facts[1] if facts else None,
-        "blockedOn": None,
-        "roundId": None,
-        "seat": None,
+        "lane": record.lane,
+        "queuePosition": place.position if place else None,
+        "queueReason": place.reason if place else record.skipped_for,
+        "blockedOn": place.blocked_on if place else blockage(record),
+        "roundId": record.round_id,
+        "seat": record.seat,
         "changedSeq": changed_seq,
     }

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from engine.server.connection import Connection
+
+MOST_CALLERS: Final = 10_000  # known by their calls; then the one seen longest ago is forgotten
 
 
 class Roster:
@@ -13,12 +16,13 @@ class Roster:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, int] = {}  # ms
+        self._seen: dict[str, int] = {}  # ms; the one seen last is the last
         self._connections: dict[str, set[Connection]] = {}
         self._callers: dict[Connection, set[str]] = {}
 
     def saw(self, caller: str, connection: Connection, now: int) -> None:
         """A call of `caller` came over `connection`."""
+        self._seen.pop(caller, None)
         self._seen[caller] = now
         connections = self._connections.get(caller)
         if connections is None:
@@ -26,10 +30,20 @@ class Roster:
         if connection not in connections:
             connections.add(connection)
             self._callers.setdefault(connection, set()).add(caller)
+        self._keep_few()
+
+    def _keep_few(self) -> None:
+        if len(self._seen) <= MOST_CALLERS:
+            return
+        caller = next(iter(self._seen))
+        del self._seen[caller]
+        for connection in self._connections.pop(caller, ()):
+            self._callers[connection].discard(caller)
 
     def recall(self, caller: str, at: int) -> None:
         """An engine before this one had a call of `caller` at that time, or a later one."""
         self._seen[caller] = max(at, self._seen.get(caller, at))
+        self._keep_few()
 
     def closed(self, connection: Connection) -> None:
         for caller in self._callers.pop(connection, ()):

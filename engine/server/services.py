@@ -15,6 +15,7 @@ from engine.journal.journal import Journal
 from engine.protocol.params import HelloParams, Params
 from engine.server.connection import Connection
 from engine.server.dispatcher import Request
+from engine.server.homewatch import HomeWatch
 from engine.server.logs import ReplyLogs
 from engine.server.roster import Roster
 from engine.server.stats import Stats
@@ -22,6 +23,10 @@ from engine.store.index import Index
 from engine.store.ledger import Ledger
 from engine.tasks.cancelling import Canceller
 from engine.tasks.catalog import Catalog
+from engine.tasks.inbox import Inbox
+from engine.tasks.retention import Retention
+from engine.tasks.rounds import Rounds
+from engine.tasks.roundstart import RoundStarter
 from engine.tasks.supervisor import Supervisor
 from engine.tasks.task import Task
 from engine.tasks.waits import Waits
@@ -40,13 +45,20 @@ class Services:
     catalog: Catalog
     index: Index
     ledger: Ledger
+    inbox: Inbox
+    rounds: Rounds
+    round_starter: RoundStarter
     journal: Journal
     logs: ReplyLogs
     stats: Stats
+    retention: Retention
     waits: Waits
     started_at: int  # ms
     fingerprint: str
     stop: Callable[[str], None]
+    no_memory: str | None  # why no job may have a limit of memory; None: it may
+    watch: HomeWatch
+    missed_port: int | None  # that the home keeps, where somebody else has it
     ready: trio.Event  # set once all tasks of an earlier engine have their place
     roster: Roster = field(default_factory=Roster)
     connections: set[Connection] = field(default_factory=set)
@@ -55,11 +67,13 @@ class Services:
 
     def opened(self, connection: Connection) -> None:
         self.connections.add(connection)
+        self.inbox.connection_opened(connection.name)
 
     def closed(self, connection: Connection) -> None:
         """The caller that the connection itself was is gone with it."""
         self.connections.discard(connection)
         self.roster.closed(connection)
+        self.inbox.connection_closed(connection, connection.name)
         for task, caller in self.bound.pop(connection, {}).items():
             if not task.is_ended:
                 self.canceller.cancel_soon(task, DISCONNECT_GRACE_SECS, by=caller)

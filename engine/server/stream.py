@@ -1,14 +1,17 @@
 """A client's stream with its first bytes given back, and with an end to every write.
 
 The front door reads the head of a connection and hands the stream on: `HeadStream` replays what
-was read. Pure plumbing: it knows no HTTP and no websocket.
+was read, and gives out what follows in turns of a few frames. It knows no HTTP.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import trio
+
+from engine.server.frames import FrameMeter, TooManyFrames
 
 WRITE_STALL_SECS: Final = 30.0  # a client that takes no CHUNK_BYTES in this time is gone
 CHUNK_BYTES: Final = 64 * 1024
@@ -20,19 +23,31 @@ class HeadStream(trio.abc.HalfCloseableStream):
     `BrokenResourceError`.
 
     What follows the head is given out after `open`, that is after the handshake: the websocket
-    layer looks at frames that came with the handshake only when more data comes.
+    layer looks at frames that came with the handshake only when more data comes. A message in too
+    many frames raises `BrokenResourceError` and leaves `has_too_many_frames` set; a write that
+    stalled leaves `has_stalled`.
     `aclose` only marks it closed: who made it says the last words and closes the socket.
     """
 
-    def __init__(self, stream: trio.SocketStream, head: bytes = b"", rest: bytes = b"") -> None:
+    def __init__(
+        self,
+        stream: trio.SocketStream,
+        head: bytes = b"",
+        rest: bytes = b"",
+        moved: Callable[[int], None] = lambda _size: None,
+    ) -> None:
+        """`moved` is told of each number of bytes that was read or is to be written."""
         self._stream = stream
+        self._moved, self._passed = moved, 0
         self._head = head
         self._rest = rest
+        self._meter = FrameMeter()
         self._is_open = trio.Event()
         self._is_closed = False
         self._is_reading = False
         self._reader_left = trio.Event()
         self.received = 0  # bytes read from the client since the head: a sign of life
+        self.has_stalled = self.has_too_many_frames = False
 
     @property
     def socket(self) -> trio.socket.SocketType:
@@ -51,9 +66,19 @@ class HeadStream(trio.abc.HalfCloseableStream):
             return head
         await self._is_open.wait()
         if self._rest:
-            size = len(self._rest) if max_bytes is None else max_bytes
-            data, self._rest = self._rest[:size], self._rest[size:]
-            return data
+            await trio.lowlevel.checkpoint()
+        else:
+            self._rest = await self._receive(max_bytes)
+        data = self._rest if max_bytes is None else self._rest[:max_bytes]
+        try:
+            size = self._meter.take(data)
+        except TooManyFrames as exc:
+            self.has_too_many_frames = True
+            raise trio.BrokenResourceError("a message in too many frames") from exc
+        self._rest = self._rest[size:]
+        return data[:size]
+
+    async def _receive(self, max_bytes: int | None) -> bytes:
         self._is_reading = True
         try:
             data = bytes(await self._stream.receive_some(max_bytes))
@@ -61,16 +86,27 @@ class HeadStream(trio.abc.HalfCloseableStream):
             self._is_reading = False
             self._reader_left.set()
         self.received += len(data)
+        self._pass(len(data))
         return data
+
+    def _pass(self, size: int) -> None:
+        self._passed += size
+        self._moved(size)
+
+    def end(self) -> None:
+        """Who used it has let go of what has passed, which is told once more."""
+        self._moved(self._passed)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         if self._is_closed:
             raise trio.ClosedResourceError
         view = memoryview(data)
+        self._pass(len(view))
         for start in range(0, len(view), CHUNK_BYTES):
             with trio.move_on_after(WRITE_STALL_SECS) as scope:
                 await self._stream.send_all(view[start : start + CHUNK_BYTES])
             if scope.cancelled_caught:
+                self.has_stalled = True
                 raise trio.BrokenResourceError("the client takes no data")
 
     async def wait_send_all_might_not_block(self) -> None:

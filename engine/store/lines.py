@@ -1,4 +1,5 @@
-"""The journal's tables in index.db: lines, how far each output was read, and what was thinned out.
+"""The journal's tables in index.db: lines, how far each output was read, and what was thinned out
+(see `thinning`).
 
 Lines take their `seq` from the same counter as the changes of tasks, and are written by the same
 writer, in its transactions. What reads here may do so in a thread, over a connection of its own.
@@ -49,14 +50,13 @@ CREATE TABLE IF NOT EXISTS thinned (
     last_seq INTEGER NOT NULL,
     lines INTEGER NOT NULL
 );
+CREATE INDEX IF NOT EXISTS thinned_caller ON thinned (caller, level, last_seq);
+CREATE INDEX IF NOT EXISTS thinned_seq ON thinned (last_seq);
 """
 MOST_LEVEL: Final = 7
 ERROR: Final = 4  # levels, least severe first, from 0; see `engine.journal.levels`
 WARNING: Final = 3
-KEPT_LINES: Final = 10_000  # that each caller keeps, whatever the others write
-THIN_STEP: Final = 0.02  # of all lines, dropped at a time once there are too many
 NO_CALLER: Final = ""  # stands for the engine where a key must not be null
-MOST_GAPS: Final = 64  # remembered apart, of each caller and level; beyond, the oldest become one
 _COLUMNS: Final = "seq, time, level, caller, task, source, text, cut"
 
 
@@ -156,70 +156,6 @@ def forget(connection: sqlite3.Connection, task: str) -> None:
     """Drop what is known of a task beside its lines."""
     connection.execute("DELETE FROM pump WHERE task = ?", (task,))
     connection.execute("DELETE FROM tally WHERE task = ?", (task,))
-
-
-def thin_out(connection: sqlite3.Connection, most: int) -> None:
-    """Drop lines until `most` are left, and some more: of the noisiest the least severe first.
-
-    Each caller keeps `KEPT_LINES`. What is dropped is noted, so that a reader can be told.
-    """
-    volume: dict[tuple[str, int], int] = {
-        (caller, level): lines
-        for caller, level, lines in connection.execute("SELECT * FROM volume WHERE lines > 0")
-    }
-    excess = sum(volume.values()) - most
-    if excess <= 0:
-        return
-    excess += int(most * THIN_STEP)
-    while excess > 0:
-        of_callers: Counter[str] = Counter()
-        for (caller, _level), lines in volume.items():
-            of_callers[caller] += lines
-        ((noisiest, total),) = of_callers.most_common(1)
-        count = min(excess, total - KEPT_LINES)
-        if count <= 0:
-            return
-        level = min(lvl for caller, lvl in volume if caller == noisiest)
-        count = min(count, volume[noisiest, level])
-        _drop(connection, noisiest, level, count)
-        excess -= count
-        volume[noisiest, level] -= count
-        if not volume[noisiest, level]:
-            del volume[noisiest, level]
-
-
-def _drop(connection: sqlite3.Connection, caller: str, level: int, count: int) -> None:
-    where = "caller IS NULL" if caller == NO_CALLER else "caller = ?"
-    args: list[Any] = [] if caller == NO_CALLER else [caller]
-    oldest = f"SELECT seq FROM line WHERE {where} AND level = ? ORDER BY seq LIMIT ?"
-    (first, last) = connection.execute(
-        f"SELECT min(seq), max(seq) FROM ({oldest})", [*args, level, count]
-    ).fetchone()
-    connection.execute(
-        f"DELETE FROM line WHERE {where} AND level = ? AND seq <= ?", [*args, level, last]
-    )
-    connection.execute(
-        "UPDATE volume SET lines = lines - ? WHERE caller = ? AND level = ?", (count, caller, level)
-    )
-    connection.execute(
-        "INSERT INTO thinned VALUES (?, ?, ?, ?, ?)", (caller or None, level, first, last, count)
-    )
-    _merge_gaps(connection, caller or None, level)
-
-
-def _merge_gaps(connection: sqlite3.Connection, caller: str | None, level: int) -> None:
-    gaps = connection.execute(
-        "SELECT rowid, first_seq, lines FROM thinned WHERE caller IS ? AND level = ?"
-        " ORDER BY last_seq",
-        (caller, level),
-    ).fetchall()
-    if len(gaps) > MOST_GAPS:
-        (oldest, first, lost), (second, _first, more) = gaps[:2]
-        connection.execute("DELETE FROM thinned WHERE rowid = ?", (oldest,))
-        connection.execute(
-            "UPDATE thinned SET first_seq = ?, lines = ? WHERE rowid = ?",
-            (first, lost + more, second),
-        )
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

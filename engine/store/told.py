@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 import structlog
@@ -20,7 +20,8 @@ COMPACT_BYTES: Final = 1 << 20  # of the file; then, or at twice what is left, i
 log = structlog.get_logger()
 
 
-Marks = Annotated[list[int], msgspec.Meta(min_length=8, max_length=8)]  # one for each level
+Seq = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # as SQLite counts
+Marks = Annotated[list[Seq], msgspec.Meta(min_length=8, max_length=8)]  # one for each level
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True, tag="position"):
@@ -28,7 +29,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, tag="position"):
 
     caller: str
     marks: Marks
-    read_to: int
+    read_to: Seq
 
     def joined(self, other: Position) -> Position:
         """Both, as nothing moves back."""
@@ -39,16 +40,34 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, tag="position"):
 class Told(msgspec.Struct, frozen=True, kw_only=True, tag="told"):
     """What replies have told a caller of a running task.
 
-    `output`: of each file up to which offset; `lines`: for each level up to which `seq`.
+    `output`: of each file up to which offset; `lines`: for each level up to which `seq`; `shown`:
+    what is told once of it while it runs, by category.
     """
 
     task: str
     caller: str
     output: tuple[int, ...]
     lines: Marks
+    shown: tuple[str, ...] = ()
 
 
-Entry = Position | Told
+State = Literal["none", "noticed", "delivered", "received"]
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, tag="receipt", omit_defaults=True):
+    """How it stands between a caller and the end of a handle.
+
+    `noticed`: a reply had it among its notices; `delivered`: a reply that carries it was about to
+    go out; `received`: and was acknowledged; `none`: again as if none had told of it.
+    """
+
+    caller: str
+    handle: str
+    state: State
+    delivery: str | None = None
+
+
+Entry = Position | Told | Receipt
 
 _decode = msgspec.json.Decoder(Entry).decode
 
@@ -67,7 +86,7 @@ class ToldFile:
         self._fd = self._open(path)
         self.size = os.fstat(self._fd).st_size
         self.compact_at = max(COMPACT_BYTES, 2 * self.size)
-        self._has_failed = False
+        self.trouble: str | None = None  # why it takes no writes now
 
     def close(self) -> None:
         os.close(self._fd)
@@ -83,16 +102,22 @@ class ToldFile:
         for line in os.pread(self._fd, self.size, 0).split(b"\n")[1:]:
             try:
                 found.append(_decode(line))
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, RecursionError):
                 continue
         return found
 
-    def append(self, entry: Entry) -> None:
-        """Have the next engine know of `entry`."""
+    def append(self, *entries: Entry) -> None:
+        """Have the next engine know of `entries`, in one write."""
+        data = b"".join(map(_line, entries))
         try:
-            self.size += os.write(self._fd, _line(entry))
+            written = os.write(self._fd, data)
+            self.size += written
+            if written < len(data):  # the next byte that is too much says why
+                self.size += os.write(self._fd, data[written:])
         except OSError as exc:
             self._say(exc)
+            return
+        self.trouble = None
 
     def rewrite(self, entries: Iterable[Entry]) -> None:
         """Have the file hold `entries` alone."""
@@ -111,12 +136,12 @@ class ToldFile:
             self._say(exc)
             self.compact_at = 2 * self.size  # the old one is as good
             return
+        self.trouble = None
         os.close(self._fd)
         self._fd, self.size = fd, len(data)
         self.compact_at = max(COMPACT_BYTES, 2 * self.size)
-        self._has_failed = False
 
     def _say(self, error: OSError) -> None:
-        if not self._has_failed:
+        if self.trouble is None:
             log.error("told_not_written", reason=str(error))
-        self._has_failed = True
+        self.trouble = error.strerror or str(error)

@@ -6,21 +6,15 @@ be written leaves the items where they are and says so in `trouble`; the next at
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
-import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
 import structlog
 import trio
 
 RETRY_SECS: Final = 1.0  # between attempts on a database that is full or locked
-BUSY_MS: Final = 2_000  # that SQLite itself waits for somebody else's lock
-CHECKED_BYTES: Final = 32 << 20  # of a file that is looked at whole; takes 0.3 s
 LAST_WORD_SECS: Final = 2.0  # for the last batch when the engine ends
-_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 Item = TypeVar("Item")
 log = structlog.get_logger()
@@ -28,56 +22,6 @@ log = structlog.get_logger()
 
 class StoreUnavailable(Exception):
     """The database does not take writes now; nothing was acknowledged."""
-
-
-def open_database(
-    path: Path, schema: str, *, synchronous: str, checked: Sequence[str] = ()
-) -> sqlite3.Connection:
-    """A connection in WAL mode with `schema` in place. Raises sqlite3.Error.
-
-    A file that is damaged is set aside under another name, and an empty one takes its place.
-    `checked`: the tables that are looked at where looking at all of a large file takes too long.
-    """
-    try:
-        return _open(path, schema, synchronous, checked)
-    except sqlite3.DatabaseError as exc:
-        if exc.sqlite_errorcode not in _DAMAGED:
-            raise
-        log.error("store_set_aside", path=str(_set_aside(path)), reason=str(exc))
-    return _open(path, schema, synchronous, checked)
-
-
-def _open(path: Path, schema: str, synchronous: str, checked: Sequence[str]) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    try:
-        connection.execute(f"PRAGMA busy_timeout={BUSY_MS}")
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute(f"PRAGMA synchronous={synchronous}")
-        is_large = checked and path.stat().st_size > CHECKED_BYTES
-        for what in checked if is_large else ("1",):
-            (found,) = connection.execute(f"PRAGMA quick_check({what})").fetchone()
-            if found != "ok":
-                raise _damage(found)
-        connection.executescript(schema)
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
-
-
-def _damage(found: str) -> sqlite3.DatabaseError:
-    error = sqlite3.DatabaseError(found)
-    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-    return error
-
-
-def _set_aside(path: Path) -> Path:
-    """Rename a database and what SQLite keeps beside it; the new name of its main file."""
-    aside = path.with_name(f"{path.name}.damaged-{int(time.time() * 1000)}")
-    for suffix in ("", "-wal", "-shm"):
-        with contextlib.suppress(FileNotFoundError):
-            path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
-    return aside
 
 
 class BatchWriter(Generic[Item]):
@@ -173,6 +117,11 @@ class BatchWriter(Generic[Item]):
         except trio.Cancelled:
             self._put_back(None)
             raise
+        except Exception as exc:  # what was found there is not as we wrote it; nothing else ends
+            if self.trouble is None:
+                log.exception("batch_not_written")
+            self._put_back(f"{type(exc).__name__}: {exc}")
+            return False
         self._writing = {}
         if self.trouble is not None:
             log.info("store_writes_again")
@@ -202,6 +151,7 @@ class BatchWriter(Generic[Item]):
             result = self._apply(self._connection, items)
             self._connection.execute("COMMIT")
         except BaseException:
-            self._connection.execute("ROLLBACK")
+            if self._connection.in_transaction:  # a full disk has ended it already
+                self._connection.execute("ROLLBACK")
             raise
         return result

@@ -5,20 +5,25 @@ All that may be refused is refused here, before anything is made.
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from typing import Final
 
 import structlog
 import trio
 
 from engine.config import Home, Settings
-from engine.errors import KeyConflict, Overloaded, ShuttingDown
-from engine.jobs.directory import Asked, Spec, TaskDirectory
-from engine.model import Kind, TaskRecord, now_ms, title_of
+from engine.errors import DuplicateHandle, KeyConflict, Overloaded, ShuttingDown, over_limit
+from engine.jobs.directory import Asked, Spec
+from engine.model import Kind, now_ms, title_of
 from engine.store.ledger import Key, Ledger
 from engine.store.writer import StoreUnavailable
 from engine.tasks.ahead import DirectoriesAhead
 from engine.tasks.catalog import Catalog
+from engine.tasks.dependencies import key_of
+from engine.tasks.infolder import record_of
+from engine.tasks.lanes import Lanes
+from engine.tasks.room import free_bytes, lack_of_room
+from engine.tasks.rounds import Rounds
 from engine.tasks.task import Task
 from engine.tasks.warming import WarmShells, is_plain
 
@@ -39,34 +44,73 @@ class Acceptor:
         ledger: Ledger,
         directories: DirectoriesAhead,
         warm: WarmShells,
+        lanes: Lanes,
+        rounds: Rounds,
         latest_order: int,
     ) -> None:
         self._home, self._settings = home, settings
-        self._catalog, self._ledger = catalog, ledger
-        self._directories, self._warm = directories, warm
+        self._catalog, self._ledger, self._rounds = catalog, ledger, rounds
+        self._directories, self._warm, self._lanes = directories, warm, lanes
         self._next_order = latest_order + 1
+        self._coming = 0  # seats whose directories are being made
         self.is_closed = False  # set it: no new task any more
 
     async def accept(self, asked: Asked, waiting: int) -> tuple[Task, bool]:
         """The task for this call, and whether it is new; else it is that of its key.
 
-        `waiting`: how many wait for their start. Raises ShuttingDown, Overloaded,
-        KeyConflict, ExpiredHandle. Once a new task is there, cancelling does not undo it.
+        `waiting`: how many wait for their start. Raises ShuttingDown, Overloaded, KeyConflict,
+        ExpiredHandle, UnknownHandle, DuplicateHandle, InvalidParams. Once a new task is there,
+        cancelling does not undo it.
         """
         if asked.key is not None and (known := self._ledger.find_key(asked.caller, asked.key)):
             return await self._answer_key(asked, known), False
-        self._check_room(waiting)
+        self.check(asked)
+        self._check_room(waiting + 1, asked.caller, 1)
         task = self._make(asked)
         self._catalog.add(task)
         if asked.key is not None:
             await self._write_key(asked, task)
         return task, True
 
+    def check(self, asked: Asked) -> None:
+        """Raise unless there is all that a call names: see `accept`."""
+        self._lanes.check(asked.lane)
+        self._check_after(asked.after)
+
+    async def make_seats(self, seats: Mapping[str, Asked], waiting: int) -> dict[str, Task]:
+        """A new task for each seat, all or none; nobody knows them yet.
+
+        `waiting`: how many will wait then. Raises ShuttingDown, Overloaded. Cancelled, there are
+        none.
+        """
+        caller = next(iter(seats.values())).caller
+        self._check_room(waiting, caller, len(seats))
+        self._coming += len(seats)
+        made: dict[str, Task] = {}
+        try:
+            for name, asked in seats.items():
+                made[name] = self._make(asked)
+                await trio.lowlevel.checkpoint()
+        except BaseException:
+            self.unmake(made)
+            raise
+        finally:
+            self._coming -= len(seats)
+        return made
+
+    def unmake(self, made: Mapping[str, Task]) -> None:
+        """Remove what was made for seats that are not to be."""
+        for task in made.values():
+            try:
+                task.directory.remove()
+            except OSError as exc:  # the next start removes it
+                log.warning("task_files_left", taskId=task.record.task_id, reason=str(exc))
+
     async def _answer_key(self, asked: Asked, known: Key) -> Task:
         if known.digest != asked.digest:
             raise KeyConflict(known.key, task_id="t" + known.task)
         try:
-            await self._ledger.settle()
+            await self._ledger.settle(known)
         except StoreUnavailable as exc:
             raise Overloaded("the store does not take writes", "store") from exc
         return self._catalog.find("t" + known.task)
@@ -87,29 +131,59 @@ class Acceptor:
         if not written:
             raise Overloaded("the store does not take writes", "store")
 
-    def _check_room(self, waiting: int) -> None:
+    def _check_after(self, after: list[str]) -> None:
+        seen = set[str]()
+        for handle in after:
+            if key_of(handle) in seen:
+                raise DuplicateHandle(handle)
+            seen.add(key_of(handle))
+            self._rounds.check(handle)
+
+    def _check_room(self, waiting: int, caller: str, new: int) -> None:
+        """Raise unless there is room for so many new tasks of `caller`; then `waiting` wait."""
         if self.is_closed:
             raise ShuttingDown
-        if waiting >= self._settings.queue_limit:
-            raise Overloaded("the queue is full", self._settings.queue_limit)
-        disk = os.statvfs(self._home.tasks)
-        if disk.f_bavail * disk.f_frsize < self._settings.min_free_bytes:
-            raise Overloaded("too little free disk for new calls", self._settings.min_free_bytes)
+        settings = self._settings
+        if waiting + self._coming > (limit := settings.queue_limit):
+            what, do = "as many calls wait for a slot as may", "try again when some have ended"
+            raise over_limit(what, "queue_limit", limit, do)
+        unfinished = self._catalog.count_unfinished(caller) + new
+        if unfinished > (limit := settings.max_tasks_per_caller):
+            what = f"{caller} has as many tasks that have not ended as a caller may"
+            raise over_limit(what, "max_tasks_per_caller", limit, "wait for some, or cancel them")
+        tasks = self._home.tasks
+        if lack := lack_of_room(tasks):
+            raise Overloaded(f"{lack}; new calls are refused until that has changed", "disk")
+        if (free := free_bytes(tasks)) < (limit := settings.min_free_bytes):
+            what, do = f"{free} bytes of disk are free, too few for new calls", "make room"
+            raise over_limit(what, "min_free_bytes", limit, do)
 
     def _make(self, asked: Asked) -> Task:
         """The directory of a new task, with what was asked in it. Raises Overloaded."""
         try:
-            wanted = self._warm.id_for(asked.caller) if is_plain(asked) else None
-            made: TaskDirectory | None = None
+            is_for_now = is_plain(asked) and not asked.after and asked.round_id is None
+            wanted = self._warm.id_for(asked.caller) if is_for_now else None
+            made, is_again = None, False
             while made is None:
-                directory = self._directories.take(wanted, split=asked.split)
-                spec = spec_of(asked, directory.id, self._next_order)
-                made = self._directories.accept(directory, spec)
+                try:
+                    directory = self._directories.take(wanted, split=asked.split)
+                    spec = spec_of(asked, directory.id, self._next_order)
+                    made = self._directories.accept(directory, spec)
+                except FileNotFoundError:
+                    if is_again or not self._home.path.exists():
+                        raise
+                    is_again = True
+                    self._directories.make_again()
         except OSError as exc:
             log.error("call_not_accepted", reason=str(exc))
             raise Overloaded(f"no task directory: {exc.strerror}", "disk") from exc
         self._next_order += 1
         return Task(record_of(spec), made, spec)
+
+    @property
+    def latest_order(self) -> int:
+        """Of the last task that this home has had."""
+        return self._next_order - 1
 
     def count_on(self, order: int) -> None:
         """Give the next tasks orders after `order`, which one of an earlier engine has."""
@@ -126,19 +200,4 @@ def spec_of(asked: Asked, id_: str, order: int) -> Spec:
         order=order,
         created_at=now_ms(),
         **{name: getattr(asked, name) for name in asked.__struct_fields__},
-    )
-
-
-def record_of(spec: Spec) -> TaskRecord:
-    """The first record of a task, as its spec has it."""
-    return TaskRecord(
-        id=spec.id,
-        caller=spec.caller,
-        kind=spec.kind,
-        title=spec.title,
-        order=spec.order,
-        created_at=spec.created_at,
-        split=spec.split,
-        session=spec.session,
-        deadline_secs=spec.deadline_secs,
     )

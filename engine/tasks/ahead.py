@@ -42,6 +42,11 @@ class DirectoriesAhead:
             else:
                 os.unlink(entry.path)
 
+    def make_again(self) -> None:
+        """Somebody has removed the folder, and all that was ahead with it. Raises OSError."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._spare = [directory for directory in self._spare if directory.path.exists()]
+
     async def refill(self) -> None:
         """Have spare directories again. What the disk does not take is made when it is needed."""
         if self._is_filling:

@@ -36,11 +36,14 @@ class CodeJob:
             self._use.on_ended(is_over=outcome is Outcome.BROKEN)
         return outcome
 
-    async def cancel(self, grace_secs: float) -> list[int]:
+    async def cancel(self, grace_secs: float) -> list[int] | None:
         return await self._job.cancel(grace_secs)
 
     async def write(self, data: bytes, *, eof: bool) -> Written | None:
         return await self._job.write(data, eof=eof)
+
+    async def listener(self) -> str:
+        return await self._job.listener()
 
     async def survivors(self) -> list[dict[str, Any]]:
         return await self._job.survivors()
@@ -58,6 +61,9 @@ class _Heard:
 
     def on_grew(self, news: dict[str, Any]) -> None:
         self._listener.on_grew(news)
+
+    def on_blocked(self, category: str | None) -> None:
+        self._listener.on_blocked(category)
 
     def on_ended(self, record: dict[str, Any], state: bytes) -> None:
         self._use.on_ended(is_over=bool(record["sessionReset"]))
@@ -88,6 +94,9 @@ class _EndListener:
         return
 
     def on_grew(self, news: dict[str, Any]) -> None:
+        return
+
+    def on_blocked(self, category: str | None) -> None:
         return
 
     def on_ended(self, record: dict[str, Any], state: bytes) -> None:

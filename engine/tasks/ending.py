@@ -14,7 +14,9 @@ _ENDS: Final[dict[str, tuple[Status, str]]] = {
     "spawn_error": (Status.FAILED, "spawn_error"),
     "deadline": (Status.TIMED_OUT, "deadline"),
     "cancelled": (Status.CANCELLED, "cancelled"),
+    "out_of_memory": (Status.FAILED, "out_of_memory"),
     "lost": (Status.LOST, "lost"),
+    "skipped": (Status.SKIPPED, "skipped"),
 }
 
 
@@ -43,8 +45,12 @@ def ended(record: TaskRecord, end: dict[str, Any]) -> TaskRecord:
         ended_at=end["endedAt"],
         duration_ms=end["durationMs"],
         cpu_ms=end["cpuMs"],
+        max_rss_bytes=end.get("maxRssBytes"),
         cwd=as_text(end["cwd"]) or record.cwd,
         survivors=tuple(_survivor(s) for s in end["survivors"]),
+        skipped_for=_text(end.get("skippedFor")),
+        blocked=None,
+        prompt=None,
     )
     return grown(changed, end)
 
@@ -97,14 +103,27 @@ def unstarted(
     }
 
 
+def skipped(now: int, why: str) -> dict[str, Any]:
+    """The end of a job that cannot start any more, because of how another has ended."""
+    return {**unstarted("skipped", now), "skippedFor": why}
+
+
 def lost(
-    record: TaskRecord, now: int, sizes: tuple[int, ...], started_at: int | None
+    record: TaskRecord,
+    now: int,
+    sizes: tuple[int, ...],
+    dropped: tuple[tuple[tuple[int, int], ...], ...],
+    started_at: int | None,
 ) -> dict[str, Any]:
-    """The end of a job whose keeper died before it could write one."""
+    """The end of a job whose keeper died before it could write one.
+
+    `dropped`: of its output, should its keeper not have told of that.
+    """
+    gone = record.dropped if any(record.dropped) else dropped
     return {
         **unstarted("lost", now),
         "startedAt": record.started_at if started_at is None else started_at,
         "sizes": list(sizes),
-        "dropped": [[list(pair) for pair in ranges] for ranges in record.dropped],
+        "dropped": [[list(pair) for pair in ranges] for ranges in gone],
         "sessionReset": record.kind is Kind.CODE,  # an interpreter goes with its keeper
     }

@@ -20,7 +20,7 @@ async def feed(supervisor: Supervisor, task: Task, data: bytes, *, eof: bool) ->
     of what came before, with what was taken (`written`); then `eof` is not done.
     """
     name = task.record.task_id
-    if supervisor.queue_facts(task) is not None:
+    if supervisor.schedule.place(task) is not None:
         raise InvalidState(f"{name} has not started", state=Status.QUEUED)
     await supervisor.waits.until(
         ("start", task.id),

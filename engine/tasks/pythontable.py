@@ -30,12 +30,11 @@ from engine.jobs.pythonlocal import (
     open_session,
 )
 from engine.jobs.searchpath import search_path
-from engine.tasks.sessions import ShellSessions
+from engine.tasks.sessions import PYTHON, ShellSessions
 from engine.tasks.starting import Starter
 
 CLOSE_GRACE_SECS: Final = 5.0  # for the code that runs in a session that is closed
 CLOSE_SECS: Final = 20.0  # for whoever waits until a session is closed; it is closed all the same
-_LINK: Final = "python"
 _ANONYMOUS: Final = "anon-"
 
 log = structlog.get_logger()
@@ -84,7 +83,7 @@ class SessionTable:
         return sorted(alive, key=lambda name: names[name].lstat().st_mtime)
 
     def link_of(self, caller: str) -> Path:
-        return self.home.sessions / caller / _LINK
+        return self.home.sessions / caller / PYTHON
 
     # -- one caller's session ---------------------------------------------------------------------
 
@@ -117,7 +116,7 @@ class SessionTable:
         """Find the caller's session, or open one as `spec` has it."""
         link = self.link_of(spec.caller)
         try:
-            link.parent.mkdir(mode=0o700, exist_ok=True)
+            self._shells.make_folder(spec.caller)
             entry.session = await find_session(self.executor, link)
             entry.has_names = entry.session is not None
             if entry.session is None:
@@ -149,7 +148,9 @@ class SessionTable:
         except OSError as exc:
             raise LaunchRefused(f"not read: {exc.strerror}", exc.errno or 0) from exc
         env = order.env if path is None else {**order.env, "PATH": path}
-        return msgspec.structs.replace(order, env=env, search=spec.env.get("PATH"))
+        return msgspec.structs.replace(
+            order, env=env, search=spec.env.get("PATH"), engine=str(self.home.socket)
+        )
 
     def drop(self, caller: str, session: PythonSession) -> None:
         """Forget a session that takes no calls any more."""

@@ -7,8 +7,10 @@ before all of it was gone, goes now.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from pathlib import Path
 
 import msgspec
 import structlog
@@ -18,11 +20,14 @@ from engine.config import Home
 from engine.jobs.directory import Spec, TaskDirectory
 from engine.model import Status, TaskRecord
 from engine.store.index import Index
-from engine.store.ledger import Key, Ledger
+from engine.store.ledger import Ledger
 from engine.store.writer import StoreUnavailable
-from engine.tasks.accepting import record_of
+from engine.tasks.infolder import record_of
+from engine.tasks.keys import give_keys, key_of
+from engine.tasks.rounds import rounds_of
 from engine.tasks.supervisor import Supervisor
 from engine.tasks.task import Task
+from engine.threads import in_thread
 
 log = structlog.get_logger()
 
@@ -51,11 +56,19 @@ async def recover(
     final = index.final_ids()
     waiting: list[Task] = []
     if not ledger.is_complete:
-        await _give_keys(home, ledger)
+        await _give_rounds(home, index, ledger)
+    job_nursery.start_soon(give_keys, home, ledger, supervisor.waits)
+    supervisor.rounds.load(final | buried)
     for entry in os.scandir(home.tasks):
         if entry.name in final or entry.name == home.ahead.name or entry.name in buried:
             continue
-        task = await _read(ledger, TaskDirectory(home.tasks, entry.name), known)
+        # What a job has put in its folder's place is none, whatever we know of the task.
+        is_folder = entry.is_dir(follow_symlinks=False)
+        directory = TaskDirectory(home.tasks, entry.name)
+        task = await _read(ledger, directory, known) if is_folder else None
+        if task is not None and _is_half_made(supervisor, task):
+            _remove(task.directory)
+            continue
         if task is None:
             _set_aside(home, entry)
             counts.aside += 1
@@ -81,9 +94,11 @@ async def recover(
         task = Task(record, TaskDirectory(home.tasks, record.id))
         supervisor.catalog.add(task)
         job_nursery.start_soon(supervisor.resolve, task)
+    supervisor.rounds.settle()
     for task in sorted(waiting, key=lambda task: task.record.order):
         counts.queued += 1
-        supervisor.enqueue(task)
+        supervisor.take_in(task)
+        await trio.lowlevel.checkpoint()  # ten thousand may be skipped, one after the other
     for caller in supervisor.pythons.strangers():
         supervisor.leave(caller)
     return counts
@@ -95,22 +110,38 @@ def _finish_forgetting(home: Home, index: Index, ledger: Ledger) -> set[str]:
     The tomb comes first and is on disk at once, the index follows in its batches.
     """
     folders = {entry.name for entry in os.scandir(home.tasks)}
-    buried = (index.kept_ids() | folders) & ledger.buried()
+    buried = ledger.buried(index.kept_ids() | folders)
     for id_ in buried:
         record = index.find(id_)
         if record is not None:
             index.forget(record)
-        try:
-            TaskDirectory(home.tasks, id_).remove()
-        except OSError as exc:
-            log.warning("task_files_left", taskId="t" + id_, reason=str(exc))
+        _remove(TaskDirectory(home.tasks, id_))
     return buried
+
+
+def _remove(directory: TaskDirectory) -> None:
+    try:
+        directory.remove()
+    except OSError as exc:
+        log.warning("task_files_left", taskId="t" + directory.id, reason=str(exc))
+
+
+def _is_half_made(supervisor: Supervisor, task: Task) -> bool:
+    """Whether the engine was killed while it made the round: there is the whole or none of it."""
+    return _standing(task) == "waiting" and not supervisor.rounds.is_told(task.record)
 
 
 def _standing(task: Task) -> str:
     if task.directory.read_exit() is not None:
         return "ended"
+    if task.directory.read_claim() is None and _has_begun(task):
+        task.directory.claim()  # its claim was taken away; it begins no second time
     return "waiting" if task.directory.read_claim() is None else "claimed"
+
+
+def _has_begun(task: Task) -> bool:
+    sizes = task.directory.output_sizes(task.record.files)
+    return task.record.status is Status.RUNNING or any(size > 0 for size in sizes)
 
 
 async def _read(
@@ -122,8 +153,9 @@ async def _read(
         # A spec that was spoilt later is no reason to drop a task whose handle is known.
         record = known.get(directory.id)
         return None if record is None else Task(_promoted(record), directory)
-    if spec.id not in known:
-        # Accepted, and killed before the key was written, or while it was.
+    # Accepted, and killed before the key was written, or while it was. In a ledger that is not
+    # complete the keys of all are being written.
+    if spec.id not in known and ledger.is_complete:
         await _give_key(ledger, spec)
     return Task(_promoted(known.get(spec.id, record_of(spec))), directory)
 
@@ -135,19 +167,33 @@ def _promoted(record: TaskRecord) -> TaskRecord:
     return msgspec.structs.replace(record, promoted=True)
 
 
-async def _give_keys(home: Home, ledger: Ledger) -> None:
-    """Give a ledger that is new the keys of all tasks; it may stand in for one that was lost."""
-    for entry in os.scandir(home.tasks):
-        spec = TaskDirectory(home.tasks, entry.name).read_spec()
-        if spec is not None:
-            await _give_key(ledger, spec)
-    ledger.set_complete()
+async def _give_rounds(home: Home, index: Index, ledger: Ledger) -> None:
+    """Give a ledger that is new the rounds of all seats; it may stand in for one that was lost."""
+    known = index.kept_ids()
+    names = [name for name in os.listdir(home.tasks) if name not in known | {home.ahead.name}]
+    seats = [*index.seats(), *await in_thread(_seats_in, home.tasks, names)]
+    found = rounds_of(seats)
+    for row in found:
+        ledger.rounds.put(row)
+    try:
+        await ledger.settle()
+    except StoreUnavailable as exc:  # they are written when it takes writes again
+        log.error("rounds_not_written", reason=str(exc))
+    if found:
+        log.warning("record_made_anew", rounds=len(found))
+
+
+def _seats_in(tasks: Path, names: list[str]) -> list[TaskRecord]:
+    """The first records of those among the tasks of these names that are seats of rounds."""
+    specs = (TaskDirectory(tasks, name).read_spec() for name in names)
+    return [record_of(spec) for spec in specs if spec is not None and spec.round_id is not None]
 
 
 async def _give_key(ledger: Ledger, spec: Spec) -> None:
-    if spec.key is None:
+    """Have the key of `spec` in the ledger, if that takes writes."""
+    key = key_of(spec)
+    if key is None or ledger.find_key(key.caller, key.key) is not None:
         return
-    key = Key(caller=spec.caller, key=spec.key, digest=spec.digest or "", task=spec.id)
     try:
         await ledger.add(key)
     except StoreUnavailable as exc:
@@ -163,18 +209,16 @@ def _note_start(task: Task) -> None:
 
 def _note_output(task: Task) -> None:
     """What is known of a running job's output before its keeper says more."""
+    sizes, dropped = task.directory.written(task.record.files)
+    if not sum(sizes):
+        return
     with task.directory.opened() as dir_fd:
         stats = []
         for name in task.record.files:
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 stats.append(os.stat(name, dir_fd=dir_fd, follow_symlinks=False))
-            except FileNotFoundError:
-                continue
-    if sum(stat.st_size for stat in stats):
-        task.change(
-            sizes=tuple(stat.st_size for stat in stats),
-            last_output_at=int(max(stat.st_mtime for stat in stats) * 1000),
-        )
+    last = max((stat.st_mtime for stat in stats), default=0)
+    task.change(sizes=sizes, dropped=dropped, last_output_at=int(last * 1000) or None)
 
 
 def _set_aside(home: Home, entry: os.DirEntry[str]) -> None:

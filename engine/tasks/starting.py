@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from engine.jobs.directory import Base, Spec
 from engine.jobs.executor import Order
 from engine.jobs.orphans import MARK
@@ -29,10 +31,19 @@ def default_base(environ: Mapping[str, str]) -> Base:
         for name, value in environ.items()
         if (name in _BASE_NAMES or name.startswith(_BASE_PREFIXES)) and _is_text(value)
     }
-    user = pwd.getpwuid(os.getuid())
-    home = env.get("HOME") or user.pw_dir
-    fallback = {"HOME": home, "USER": user.pw_name, "LOGNAME": user.pw_name, "PATH": os.defpath}
+    name, folder = _user()
+    home = env.get("HOME") or folder
+    fallback = {"HOME": home, "USER": name, "LOGNAME": name, "PATH": os.defpath}
     return Base(cwd=home if os.path.isdir(home) else "/", env={**fallback, **env})
+
+
+def _user() -> tuple[str, str]:
+    """Name and home directory of the engine's user; of one that nobody has named, what will do."""
+    try:
+        user = pwd.getpwuid(os.getuid())
+    except KeyError:  # a container's number
+        return str(os.getuid()), "/"
+    return user.pw_name, user.pw_dir
 
 
 def _is_text(value: str) -> bool:
@@ -42,6 +53,10 @@ def _is_text(value: str) -> bool:
 
 def _defaults(spec: Spec) -> Mapping[str, str]:
     return TERMINAL_DEFAULTS if spec.pty else DEFAULTS
+
+
+def _ready_port(spec: Spec) -> int | None:
+    return None if spec.ready_when is None else spec.ready_when.port
 
 
 class Starter:
@@ -89,7 +104,11 @@ class Starter:
             wants_state=spec.session and plan is not None,
             stdin_open=spec.stdin_open,
             pty=spec.pty,
+            memory_bytes=spec.memory_bytes,
+            ready_port=_ready_port(spec),
         )
+        if plan is not None:  # it is kept as long as the call runs, the texts may be long
+            plan = msgspec.structs.replace(plan, prologue=b"", call=b"")
         return order, plan
 
     def _names(self, spec: Spec) -> dict[str, str]:
@@ -109,4 +128,5 @@ class Starter:
             split=spec.split,
             deadline_secs=spec.deadline_secs,
             output_cap_bytes=self._cap,
+            ready_port=_ready_port(spec),
         )

@@ -7,8 +7,10 @@ a keeper. The supervisor knows callers by name; of sockets and replies it knows 
 from __future__ import annotations
 
 import contextlib
-import itertools
-from collections.abc import Iterator
+import errno
+import os
+from collections import deque
+from collections.abc import Collection, Iterator
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -27,16 +29,22 @@ from engine.tasks import ending
 from engine.tasks.accepting import Acceptor
 from engine.tasks.ahead import DirectoriesAhead
 from engine.tasks.catalog import Catalog
+from engine.tasks.dependencies import Decision
+from engine.tasks.inbox import Inbox
+from engine.tasks.keys import keys_in, wait_known
 from engine.tasks.pythons import OpeningCancelled, PythonSessions
-from engine.tasks.queue import FairQueue
+from engine.tasks.readiness import Readiness
+from engine.tasks.room import lack_of_room, takes_files
+from engine.tasks.rounds import Rounds
+from engine.tasks.schedule import Schedule
 from engine.tasks.sessions import ShellSessions
 from engine.tasks.starting import Starter
 from engine.tasks.task import Listener, Task
-from engine.tasks.turns import Turns
 from engine.tasks.waits import Waits
 from engine.tasks.warming import WarmShells
 
 START_SECS: Final = 5.0  # that a call waits for the start of a job that has its slot; usually 3 ms
+NO_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 MAX_LAUNCHES: Final = 5  # of one job, by keepers that die before they claim it
 RETRY_SECS: Final = 1.0  # until a task's directory is tried again that could not be read
 
@@ -55,15 +63,18 @@ class TaskLog(Protocol):
     def gone(self, record: TaskRecord) -> None:
         """Nobody of an ended task is left."""
 
+    def remark(self, record: TaskRecord, text: str) -> None:
+        """There is a word to say about a task."""
+
 
 class Supervisor:
-    """Owns the queue, the slots and the live tasks."""
+    """Owns the live tasks; who of them may start, the schedule knows."""
 
     def __init__(
         self,
         *,
         acceptor: Acceptor,
-        slots: int,
+        schedule: Schedule,
         executor: Executor,
         starter: Starter,
         sessions: ShellSessions,
@@ -74,6 +85,8 @@ class Supervisor:
         ledger: Ledger,
         catalog: Catalog,
         waits: Waits,
+        inbox: Inbox,
+        rounds: Rounds,
         task_log: TaskLog,
         job_nursery: trio.Nursery,
     ) -> None:
@@ -82,13 +95,14 @@ class Supervisor:
         self.sessions, self.pythons = sessions, pythons
         self._warm, self._directories = warm, directories
         self._index, self._ledger, self.catalog, self.waits = index, ledger, catalog, waits
+        self.inbox, self.rounds = inbox, rounds
         self._task_log = task_log
         self._job_nursery = job_nursery
-        self.queue: FairQueue[Task] = FairQueue()
-        self.turns: Turns[Task] = Turns()  # in the callers' Python sessions
+        self.schedule = schedule
+        self._readiness = Readiness(index, task_log, self.stir, job_nursery)
+        self._ends: deque[tuple[str, Status]] = deque()  # of which dependents are to be told
         self._gone: set[str] = set()  # callers of whom only tasks are left
-        self.slots = slots
-        self.running: set[Task] = set()  # those that hold a slot
+        self._told_lack: str | None = None  # the log has it, and no job has begun since
         self.is_stopping = False
 
     # -- in ------------------------------------------------------------------------------------
@@ -96,75 +110,156 @@ class Supervisor:
     async def accept(self, asked: Asked) -> Task:
         """The task for this call: a new one, queued or about to start, or that of its key.
 
-        Raises ShuttingDown, Overloaded, KeyConflict, ExpiredHandle. Once a new task is there,
-        cancelling does not undo it.
+        Raises what `Acceptor.accept` raises. Once a new task is there, cancelling does not
+        undo it.
         """
-        task, is_new = await self.acceptor.accept(asked, len(self.queue) + len(self.turns))
+        if not await wait_known(self._ledger, self.waits, asked) and not self.is_stopping:
+            what = "the keys of earlier calls are still being read; ask again with the same key"
+            raise Overloaded(what, "store")
+        task, is_new = await self.acceptor.accept(asked, len(self.schedule))
         if is_new:
-            self.enqueue(task)
+            self.take_in(task)
         return task
 
     # -- queue and slots -------------------------------------------------------------------------
 
+    def take_in(self, task: Task) -> None:
+        """Have a task wait for those that it depends on, or give it its place in the queue.
+
+        One that can never start is skipped at once.
+        """
+        decision = self.schedule.depend(task)
+        if decision is not None:
+            self._decided(task, decision)
+            return
+        task.spec = None
+        self._index.put(task.record)
+
     def enqueue(self, task: Task) -> None:
-        """Put a task behind the others of its caller; it starts as soon as a slot is free.
+        """Give a task its place, by its acceptance; it starts as soon as a slot is free.
 
         One for a Python session first waits, without a slot, for its turn in that.
         """
-        if not in_python_session(task) or self.turns.take(task.record.caller, task):
-            self.queue.push(task.record.caller, task)
+        self.schedule.enqueue(task)
         self.pump()
         if not task.is_launching:
             task.spec = None  # read again when its turn comes: ten thousand may wait
+            self.stir(task)  # its lane may be full
         if not task.is_launching or task.record.kind is Kind.CODE:
             self._index.put(task.record)  # an interpreter may take long to start
 
     def pump(self) -> None:
-        """Start what there are slots for."""
-        while self.queue and len(self.running) < self.slots and not self.is_stopping:
-            task = self.queue.pop()
+        """Start what there are slots for, and room on the disk."""
+        while not self.is_stopping and self.schedule.has_next and self._has_room():
+            task = self.schedule.start_next()
+            if task is None:
+                break
             task.is_launching = True
-            self.running.add(task)
             self._job_nursery.start_soon(self._run, task)
+        for task in self.schedule.newly_blocked():
+            self.stir(task)
 
-    def queue_facts(self, task: Task) -> tuple[int, str] | None:
-        """Position and reason of one that waits; None for one that has its slot or has ended."""
-        caller = task.record.caller
-        ahead, waits_for = self.turns.place(caller, task) or 0, task
-        if ahead:
-            waits_for = self.turns.holder(caller) or task
-        position = self.queue.position(caller, waits_for)
-        if position is not None:  # it, or the one whose turn comes first
-            return position + ahead, f"all {self.slots} slots are busy"
-        return (ahead, f"python session busy with {waits_for.record.task_id}") if ahead else None
+    def _has_room(self) -> bool:
+        lack = lack_of_room(self.catalog.home.tasks) if self.schedule.lack is None else None
+        if lack is not None:
+            self._hold(lack)
+        return self.schedule.lack is None
 
-    def waiting(self) -> Iterator[Task]:
-        """All that wait for a slot or their turn."""
-        return itertools.chain(self.queue, self.turns)
+    def _hold(self, lack: str) -> None:
+        """Have the queue wait for room: what a job writes on a full disk is lost."""
+        if self._told_lack is None:
+            log.error("queue_held", reason=lack)
+        if self.schedule.lack is None:
+            self._job_nursery.start_soon(self._wait_for_room)
+        self.schedule.lack = self._told_lack = lack
 
-    def take_out(self, task: Task) -> bool:
-        """Take a task out of where it waits; False if it does not."""
-        caller = task.record.caller
-        return self.queue.remove(caller, task) or self.turns.remove(caller, task)
+    async def _wait_for_room(self) -> None:
+        while self.schedule.lack is not None:
+            await trio.sleep(RETRY_SECS)  # nobody tells when there is some
+            self.schedule.lack = lack_of_room(self.catalog.home.tasks)
+        self.pump()
 
     def adopt(self, task: Task) -> None:
         """Count a task that an engine before us began as one that runs."""
-        self.running.add(task)
-        if in_python_session(task):
-            self.turns.join(task.record.caller, task)
+        self.schedule.adopt(task)
+
+    def end_waiting(self, task: Task, end: dict[str, Any]) -> bool:
+        """End a task that was taken out of where it waited; False if it runs after all."""
+        if self.end_unstarted(task, end):
+            self.let_go(task)
+            return True
+        # A keeper of an engine before us had it.
+        self.adopt(task)
+        self._job_nursery.start_soon(self.resolve, task)
+        return False
+
+    def _decided(self, task: Task, decision: Decision) -> None:
+        """Nothing is left that a task waits for, or one of them has ended in the wrong way."""
+        if decision.skipped_for is None:
+            self.enqueue(task)
+        else:
+            self.end_waiting(task, ending.skipped(now_ms(), decision.skipped_for))
+
+    def _tell_dependents(self, key: str, status: Status) -> None:
+        """Have those who wait for this end started or skipped, in a child of its own: there may be
+        ten thousand, one waiting for the other."""
+        if not self.schedule.dependencies.has_dependents(key):
+            return
+        self._ends.append((key, status))
+        if len(self._ends) == 1:
+            self._job_nursery.start_soon(self._serve_ends)
+
+    async def _serve_ends(self) -> None:
+        dependencies = self.schedule.dependencies
+        while self._ends:
+            key, status = self._ends[0]
+            for task in dependencies.dependents(key):
+                decision = dependencies.hear(task, key, status)
+                if decision is not None:
+                    self._decided(task, decision)
+                await trio.lowlevel.checkpoint()
+            self._ends.popleft()
+
+    def stir(self, task: Task) -> None:
+        """A task is ready, or blocked on something else than before: whoever waits for that
+        looks, also those who wait for all of its caller's."""
+        self.waits.wake(("state", task.id))
+        self.rounds.stirred(task.record)
+        self.inbox.stirred(task.record)
 
     def _end_turn(self, task: Task) -> None:
         """Let the next of its caller into the Python session, in the order of acceptance."""
-        caller = task.record.caller
-        following = self.turns.end(caller, task)
+        following = self.schedule.end_turn(task)
         if following is not None:
-            order = following.record.order
-            self.queue.push_before(caller, following, lambda other: other.record.order > order)
-        self._forget_if_gone(caller)
+            self.stir(following)  # its lane may be full
+        self._forget_if_gone(task.record.caller)
 
     def _free_slot(self, task: Task) -> None:
-        self.running.discard(task)
+        self.schedule.free_slot(task)
         self.pump()
+
+    async def set_lane(self, lane: str, limit: int) -> None:
+        """Give a lane its limit; what runs in it goes on. Raises Overloaded."""
+        with _store_needed():
+            await self.schedule.lanes.set_limit(lane, limit)
+        self.pump()
+
+    async def set_mode(self, caller: str, ttl_secs: float | None, *, is_human: bool) -> None:
+        """Have `caller` alone start things for so long; None: everybody again.
+
+        Raises InvalidState where another has the engine, Overloaded.
+        """
+        mode = self.schedule.mode
+        with _store_needed():
+            if ttl_secs is None:
+                await mode.share(caller, is_human=is_human)
+            else:
+                await mode.take(caller, ttl_secs)
+        self.pump()
+
+    async def serve_mode(self) -> None:
+        """End the exclusive mode when its time is over."""
+        await self.schedule.mode.serve(self.pump)
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -174,6 +269,14 @@ class Supervisor:
             job = await self._launch(task)
             outcome = await self._watch(task, job)
         except LaunchRefused as exc:
+            if self._is_keepers_own(task, exc):
+                self._requeue(task)
+                return
+            if exc.errno in NO_DISK:  # its files could not be made: it waits as the others do
+                self._hold(f"the disk takes no files: {os.strerror(exc.errno)}")
+                task.launches -= 1
+                self._requeue(task)
+                return
             self._refuse(task, exc)
             outcome = Outcome.GONE
         except InterpreterFailed as exc:
@@ -186,6 +289,18 @@ class Supervisor:
             self.let_go(task)
         else:
             await self.resolve(task)
+
+    def _is_keepers_own(self, task: Task, refusal: LaunchRefused) -> bool:
+        """Whether another keeper may do what one could not: of the disk each says what it is let
+        write, and a job can limit its keeper.
+        """
+        if refusal.errno not in NO_DISK | {errno.EFBIG} or task.launches >= MAX_LAUNCHES:
+            return False
+        tasks = self.catalog.home.tasks
+        if lack_of_room(tasks) is not None or not takes_files(tasks):
+            return False
+        log.warning("keeper_passed_over", taskId=task.record.task_id, reason=str(refusal))
+        return True
 
     def let_go(self, task: Task) -> None:
         """Nobody of the task is left: the index and the journal know it from here on."""
@@ -226,7 +341,10 @@ class Supervisor:
         task.job = job
         self.waits.wake(("start", task.id))
         try:
-            return await job.watch(Listener(task, self._on_started, self._on_grew, self.on_ended))
+            blocked = self._readiness.blocked
+            return await job.watch(
+                Listener(task, self._on_started, self._on_grew, blocked, self.on_ended)
+            )
         finally:
             task.job = None
             self.waits.wake(("gone", task.id))
@@ -276,30 +394,38 @@ class Supervisor:
             end = task.directory.read_exit()
         except FileNotFoundError:  # the job has removed its own directory
             return
-        if end is not None:
-            self.on_ended(task, end, b"")
+        if end is None:
+            return
+        record = task.record
+        if task.plan is not None and record.session and end["cause"] == "exit":
+            # Its keeper died between writing down the end and sending the state.
+            log.warning("session_state_lost", taskId=record.task_id, caller=record.caller)
+        self.on_ended(task, end, b"")
 
     def _take_rest(self, task: Task) -> None:
         """What processes wrote after the end of their job, and nobody told us of."""
         with contextlib.suppress(FileNotFoundError):
-            sizes = task.directory.output_sizes(task.record.files)
+            sizes, dropped = task.directory.written(task.record.files)
             if sum(sizes) > task.record.output_bytes:
-                self._on_grew(task, {"sizes": sizes, "dropped": task.record.dropped})
+                known = task.record.dropped
+                news = {"sizes": sizes, "dropped": known if any(known) else dropped}
+                self._on_grew(task, news)
 
     def _requeue(self, task: Task) -> None:
         task.is_launching = False
-        self.running.discard(task)
+        self.schedule.free_slot(task)
         if task.record.status is not Status.QUEUED:
             task.change(status=Status.QUEUED, started_at=None)
+        self.waits.wake(("start", task.id))
         self.enqueue(task)
 
     def _lose(self, task: Task) -> None:
         try:
-            sizes = task.directory.output_sizes(task.record.files)
+            sizes, dropped = task.directory.written(task.record.files)
             started_at = task.record.started_at or task.directory.claimed_at()
         except FileNotFoundError:
-            sizes, started_at = task.record.sizes, None
-        end = ending.lost(task.record, now_ms(), sizes, started_at)
+            sizes, dropped, started_at = task.record.sizes, (), None
+        end = ending.lost(task.record, now_ms(), sizes, dropped, started_at)
         try:
             task.directory.end_lost(end)
         except OSError as exc:
@@ -310,6 +436,9 @@ class Supervisor:
 
     def _on_started(self, task: Task, news: dict[str, Any]) -> None:
         task.is_launching = False
+        if self._told_lack is not None:
+            log.info("queue_goes_on")
+            self._told_lack = None
         task.spec = task.spec if task.plan is not None else None
         if not task.is_ended:
             # Also of one that was known to run: the index may be a new one.
@@ -322,6 +451,7 @@ class Supervisor:
                 cwd_missing=wanted if is_elsewhere else None,
             )
             self._index.put(task.record)
+            self._readiness.started(task)
         self.waits.wake(("start", task.id))
 
     def _on_grew(self, task: Task, news: dict[str, Any]) -> None:
@@ -329,6 +459,7 @@ class Supervisor:
         task.record = ending.grown(task.record, news)
         if task.record.output_bytes:  # of an adopted one the size may be known, and not one line
             self._task_log.grew(task.record, task.directory)
+            self._readiness.grew(task)
         if task.record.output_bytes == before:
             return
         task.change(last_output_at=now_ms())
@@ -343,10 +474,14 @@ class Supervisor:
         record = ending.ended(task.record, end)
         if record.output_bytes and record.last_output_at is None:
             record = msgspec.structs.replace(record, last_output_at=record.ended_at)
-        if dump and task.plan and task.spec and end["cause"] == "exit" and not record.promoted:
-            cwd = self.sessions.commit(task.spec, task.plan, dump)
+        if task.plan and task.spec and end["cause"] == "exit" and not record.promoted:
+            if "stateLeft" in end:
+                self.sessions.leave_out(task.spec, end["stateLeft"])
+            cwd = self.sessions.commit(task.spec, task.plan, dump) if dump else None
             record = msgspec.structs.replace(record, cwd=as_text(cwd) if cwd else record.cwd)
         task.record, task.plan, task.spec, task.is_launching = record, None, None, False
+        self.catalog.ended(task)
+        self._readiness.ended(task)
         self._task_log.ended(record, task.directory)
         self._index.put(record)
         self._ledger.drop_told(record.id)
@@ -358,8 +493,13 @@ class Supervisor:
             exitCode=record.exit_code,
             durationMs=record.duration_ms,
         )
-        for what in ("end", "start", "output"):
+        self.inbox.ended(record)
+        round_status = self.rounds.ended(record)
+        for what in ("end", "start", "output", "state"):
             self.waits.wake((what, task.id))
+        self._tell_dependents(task.id, record.status)
+        if round_status is not None:
+            self._tell_dependents(record.round_id or "", round_status)
         self._end_turn(task)
         self._free_slot(task)
 
@@ -374,6 +514,21 @@ class Supervisor:
         if is_ours or end["cause"] == "spawn_error":
             self.on_ended(task, end, b"")
         return is_ours
+
+    def end_launching(self, task: Task, end: dict[str, Any]) -> bool:
+        """End a task that its keeper has not begun; False if it has: then it goes on."""
+        try:
+            is_ours = task.is_launching and task.directory.claim()
+        except OSError:
+            return False
+        if not is_ours:
+            return False
+        try:
+            task.directory.end_lost(end)
+        except OSError as exc:  # the index and the claim must do
+            log.error("end_not_written", taskId=task.record.task_id, reason=str(exc))
+        self.on_ended(task, end, b"")
+        return True
 
     # -- waiting -----------------------------------------------------------------------------------
 
@@ -391,16 +546,25 @@ class Supervisor:
             # A repeat under the same key may be answered first: the other call goes on.
             if not task.is_ended and not task.inline_calls:
                 self._promote(task)
-        if task.is_launching:
-            await self.waits.until(
-                ("start", task.id), lambda: None if task.is_launching else True, START_SECS
-            )
+        await self._wait_started(task)
 
     async def wait_ended(self, task: Task, timeout_secs: float) -> None:
         """Wait for the end, `timeout_secs` at most."""
         await self.waits.until(
             ("end", task.id), lambda: True if task.is_ended else None, timeout_secs
         )
+
+    async def wait_started(self, tasks: Collection[Task]) -> None:
+        """Wait until those run that have a slot, so that their task ids can be told."""
+        with trio.move_on_after(START_SECS):
+            for task in tasks:
+                await self._wait_started(task)
+
+    async def _wait_started(self, task: Task) -> None:
+        if task.is_launching:
+            await self.waits.until(
+                ("start", task.id), lambda: None if task.is_launching else True, START_SECS
+            )
 
     def reset_session(self, caller: str) -> None:
         """Forget the caller's shell session: the next call has a new one.
@@ -417,11 +581,13 @@ class Supervisor:
         """The caller is gone: drop its sessions, the Python one once no call of it is left."""
         self.sessions.reset(caller)
         self._warm.discard(caller)
+        if self.schedule.mode.leave(caller):
+            self.pump()
         self._gone.add(caller)
         self._forget_if_gone(caller)
 
     def _forget_if_gone(self, caller: str) -> None:
-        if caller in self._gone and self.turns.holder(caller) is None:
+        if caller in self._gone and self.schedule.turns.holder(caller) is None:
             self._gone.discard(caller)
             self._job_nursery.start_soon(self.pythons.forget, caller)
 
@@ -445,14 +611,16 @@ class Supervisor:
         record = task.record
         if not task.is_ended:
             raise InvalidState(f"{record.task_id} has not ended", state=record.status)
-        try:
-            await self._ledger.add(
-                Tomb(id=record.id, ended_at=record.ended_at, status=record.status)
-            )
-        except StoreUnavailable as exc:
-            raise Overloaded("the store does not take writes", "store") from exc
+        # A key that has not been read yet cannot be once the folder is gone.
+        is_known = self._ledger.is_complete
+        keys = [] if is_known else keys_in(self.catalog.home.tasks, [record.id])
+        with _store_needed():
+            tomb = Tomb(id=record.id, ended_at=record.ended_at, status=record.status)
+            await self._ledger.add(*keys, tomb)
         self.catalog.retire(task)
         self._index.forget(record)
+        self.inbox.forget(record.task_id)
+        self.rounds.forgotten(record.round_id)
         try:
             task.directory.remove()
         except OSError as exc:
@@ -468,8 +636,12 @@ class Supervisor:
         self.waits.stop()
 
 
-def in_python_session(task: Task) -> bool:
-    return task.record.kind is Kind.CODE and task.record.session
+@contextlib.contextmanager
+def _store_needed() -> Iterator[None]:
+    try:
+        yield
+    except StoreUnavailable as exc:
+        raise Overloaded("the store does not take writes", "store") from exc
 
 
 def _claim_of(task: Task) -> str | None:

@@ -27,6 +27,7 @@ class Task:
         "opening",
         "plan",
         "record",
+        "shown",
         "spec",
         "told",
     )
@@ -47,6 +48,8 @@ class Task:
         self.told: dict[str, tuple[int, ...]] = {}
         # Likewise for each level the last line of its log that was examined, by `seq`.
         self.lines_told: dict[str, list[int]] = {}
+        # Likewise what is told once of it while it runs: that it is ready, or blocked so.
+        self.shown: dict[str, tuple[str, ...]] = {}
 
     @property
     def id(self) -> str:
@@ -55,6 +58,11 @@ class Task:
     @property
     def is_ended(self) -> bool:
         return self.record.status.is_final
+
+    @property
+    def is_started(self) -> bool:
+        """Whether its start is known; until then it is a kickoff."""
+        return self.record.started_at is not None and not self.is_launching
 
     def change(self, **changes: Any) -> None:
         """Swap in a record with `changes`. A step that `NEXT` lacks is a bug of ours."""
@@ -72,15 +80,20 @@ class Listener:
         task: Task,
         started: Callable[[Task, dict[str, Any]], None],
         grew: Callable[[Task, dict[str, Any]], None],
+        blocked: Callable[[Task, str | None], None],
         ended: Callable[[Task, dict[str, Any], bytes], None],
     ) -> None:
-        self._task, self._started, self._grew, self._ended = task, started, grew, ended
+        self._task, self._started, self._grew = task, started, grew
+        self._blocked, self._ended = blocked, ended
 
     def on_started(self, news: dict[str, Any]) -> None:
         self._started(self._task, news)
 
     def on_grew(self, news: dict[str, Any]) -> None:
         self._grew(self._task, news)
+
+    def on_blocked(self, category: str | None) -> None:
+        self._blocked(self._task, category)
 
     def on_ended(self, record: dict[str, Any], state: bytes) -> None:
         self._ended(self._task, record, state)

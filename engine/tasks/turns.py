@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Hashable, Iterator
-from typing import Generic, TypeVar
+from operator import itemgetter
+from typing import Final, Generic, TypeVar
 
 Item = TypeVar("Item", bound=Hashable)
+
+_ticket: Final = itemgetter(0)
 
 
 class Turns(Generic[Item]):
@@ -14,12 +17,13 @@ class Turns(Generic[Item]):
 
     def __init__(self) -> None:
         self._holders: dict[str, list[Item]] = {}  # more than one only after `join`
-        self._lines: dict[str, deque[Item]] = {}
-        self._size = 0
+        self._lines: dict[str, list[tuple[int, Item]]] = {}  # by the tickets of those who wait
+        self._tickets: dict[Item, int] = {}
+        self._given = 0
 
     def __len__(self) -> int:
         """How many wait, of all callers."""
-        return self._size
+        return len(self._tickets)
 
     def take(self, caller: str, item: Item) -> bool:
         """Give the turn to `item`, or have it wait behind the others; False: it waits."""
@@ -27,8 +31,9 @@ class Turns(Generic[Item]):
         if not holders or item in holders:
             self.join(caller, item)
             return True
-        self._lines.setdefault(caller, deque()).append(item)
-        self._size += 1
+        self._given += 1
+        self._tickets[item] = self._given
+        self._lines.setdefault(caller, []).append((self._given, item))
         return False
 
     def join(self, caller: str, item: Item) -> None:
@@ -49,18 +54,18 @@ class Turns(Generic[Item]):
         line = self._lines.get(caller)
         if not line:
             return None
-        following = line[0]
+        _, following = line[0]
         self.remove(caller, following)
         self.join(caller, following)
         return following
 
     def remove(self, caller: str, item: Item) -> bool:
         """Take one that waits out of the line; False if it does not wait."""
-        line = self._lines.get(caller)
-        if line is None or item not in line:
+        place = self.place(caller, item)
+        if place is None:
             return False
-        line.remove(item)
-        self._size -= 1
+        line = self._lines[caller]
+        del line[place - 1], self._tickets[item]
         if not line:
             del self._lines[caller]
         return True
@@ -72,9 +77,15 @@ class Turns(Generic[Item]):
 
     def place(self, caller: str, item: Item) -> int | None:
         """1 for the next in line; None for one that does not wait."""
-        line = self._lines.get(caller)
-        return line.index(item) + 1 if line is not None and item in line else None
+        ticket = self._tickets.get(item)
+        if ticket is None or caller not in self._lines:
+            return None
+        return bisect_left(self._lines[caller], ticket, key=_ticket) + 1
 
     def __iter__(self) -> Iterator[Item]:
         """All who wait, each caller's in order."""
-        return (item for line in list(self._lines.values()) for item in list(line))
+        return (item for line in list(self._lines.values()) for _, item in list(line))
+
+    def heads(self) -> Iterator[Item]:
+        """Of each caller for whom somebody waits, the one who is next."""
+        return (line[0][1] for line in self._lines.values())

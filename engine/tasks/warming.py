@@ -17,7 +17,7 @@ import trio
 
 from engine.jobs.directory import Asked, Base, Spec
 from engine.jobs.executor import Executor, LaunchRefused
-from engine.jobs.shellstate import ShellState
+from engine.jobs.shellstate import LARGE_BYTES, ShellState, size_of
 from engine.model import Kind
 from engine.tasks.ahead import DirectoriesAhead
 from engine.tasks.sessions import ShellSessions
@@ -30,6 +30,8 @@ MAX_PACES: Final = 1_000  # callers whose pace is known
 log = structlog.get_logger()
 
 T = TypeVar("T")
+
+_Mark = tuple[bytes, bytes] | None  # what tells a state from another; a state may be large
 
 
 class _Ready(msgspec.Struct, frozen=True):
@@ -63,7 +65,7 @@ class WarmShells:
         self._limit = limit
         self._ready: dict[str, _Ready] = {}  # by caller, the oldest first
         self._paces: dict[str, _Pace] = {}
-        self._started_from: dict[str, ShellState | None] = {}  # the calls that run
+        self._started_from: dict[str, _Mark] = {}  # the calls that run
         self._changed = trio.Event()
 
     def id_for(self, caller: str) -> str | None:
@@ -74,7 +76,7 @@ class WarmShells:
     def take(self, spec: Spec, state: ShellState | None) -> None:
         """Have the launch of `spec` from `state` find its shell, or none that is another's."""
         if spec.session and spec.command is not None:
-            _put(self._started_from, spec.caller, state)
+            _put(self._started_from, spec.caller, _mark_of(state))
         ready = self._ready.get(spec.caller)
         if ready is None or ready.id != spec.id:
             return
@@ -92,7 +94,7 @@ class WarmShells:
     async def replied(self, caller: str) -> None:
         """A call in the caller's session has ended and is answered: the next may come."""
         before = self._started_from.pop(caller, None)
-        has_changed = self._sessions.state(caller) is not before
+        has_changed = _mark_of(self._sessions.state(caller)) != before
         _put(self._paces, caller, _Pace(trio.current_time(), has_changed))
         await self.renew(caller)
 
@@ -103,6 +105,8 @@ class WarmShells:
         if not self._limit or state is None or (ready is not None and ready.state is state):
             return
         self.discard(caller)
+        if size_of(state) > LARGE_BYTES:
+            return  # it would be held in memory twice more, here and in the shell
         while len(self._ready) >= self._limit:
             self.discard(next(iter(self._ready)))
         try:
@@ -145,6 +149,10 @@ class WarmShells:
                 self.discard(caller)
 
 
+def _mark_of(state: ShellState | None) -> _Mark:
+    return None if state is None else (state.digest, state.directory)
+
+
 def _put(known: dict[str, T], caller: str, value: T) -> None:
     """Note the newest of a caller; of too many callers the one longest quiet is dropped."""
     known.pop(caller, None)
@@ -161,6 +169,7 @@ def is_plain(call: Asked) -> bool:
         and call.cwd is None
         and not call.env
         and call.stdin is None
+        and call.memory_bytes is None
         and not (call.stdin_open or call.pty or call.split)
     )
 

@@ -6,11 +6,34 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from acceptance.running import Caller, Client, Engine, Gate
+from acceptance.running import FORKED, Caller, Client, Engine, Gate
+from cli.program import Forked, ForkServer
+
+LOADED = ForkServer("engine.daemon")
+
+
+class ForkedEngine(Forked):
+    server = LOADED
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loaded_program() -> Iterator[None]:
+    """Of a worker's engines, but those with another environment or in a program of their own."""
+    LOADED.open()
+    FORKED.append(ForkedEngine)
+    yield
+    FORKED.clear()
+    LOADED.close()
+
+
+@pytest.fixture
+def whole_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each engine of the test begins with a Python of its own."""
+    monkeypatch.setattr("acceptance.running.FORKED", [])
 
 
 @pytest.fixture(scope="session")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+def engine(loaded_program: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """A running engine with 100 slots; tests keep apart by their callers' names."""
     home = tmp_path_factory.mktemp("engine") / "home"
     with Engine(home, "--slots", "100", "--set", "min_free_bytes=0") as engine:

@@ -4,7 +4,9 @@
         ci = client.caller("ci")
         assert ci.bash("echo hi")["output"] == "hi\\n"
 
-`Engine` starts `engine serve` as a process of its own and ends what is left of it by pid.
+`Engine` starts `engine serve` as a process of its own and ends what is left of it by pid. In the
+tests of this folder it is forked from one that has the program loaded, which takes a third of the
+processor time; `whole_program` of `conftest` has each start its own Python, as a user does.
 `Client` is one connection, spoken through the library `websockets`, which the engine does not use.
 Several calls may be under way on it: `send` gives a `Pending`, whose reply is found by its id
 whatever the order in which replies come. A name that Python reserves gets an underscore: `as_`.
@@ -24,12 +26,15 @@ import sys
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import IO, Any, Final
 
+from cli.program import PROGRAM as FORKED_PROGRAM
+from cli.program import Forked
 from websockets.sync.client import ClientConnection, connect, unix_connect
 
 LIMIT: Final = 30.0  # seconds for anything that a test waits for
 PROGRAM: Final = Path(sys.executable).with_name("engine")
+FORKED: list[type[Forked]] = []  # by which engines are started, where there is one
 
 _NAMES = itertools.count(1)
 
@@ -244,18 +249,7 @@ class Engine:
         ready, notify = os.pipe()
         try:
             with open(self.log, "ab") as log:
-                self.process = subprocess.Popen(
-                    [
-                        *self.prefix,
-                        *(PROGRAM, "serve", "--home", self.home, "--notify-fd", str(notify)),
-                        *(*self.options, *more),
-                    ],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=self.env,
-                    pass_fds=[notify],
-                )
+                self.process = self._serve(log, notify, *more)
             os.close(notify)
             readable, _, _ = select.select([ready], [], [], LIMIT)
             said = os.read(ready, 64) if readable else b""
@@ -264,6 +258,24 @@ class Engine:
         if said != b"ready\n":
             self.kill()
             raise AssertionError(f"the engine did not start: {self.log_text()[-4000:]}")
+
+    def _serve(self, log: IO[bytes], notify: int, *more: str) -> subprocess.Popen[bytes]:
+        # What else is in an environment may be for Python itself, or the loader.
+        is_forked = bool(FORKED) and not self.prefix and self.env == dict(os.environ)
+        number = 3 if is_forked else notify
+        program = FORKED_PROGRAM if is_forked else [*self.prefix, PROGRAM]
+        return (FORKED[0] if is_forked else subprocess.Popen)(
+            [
+                *program,
+                *("serve", "--home", str(self.home), "--notify-fd", str(number)),
+                *(*self.options, *more),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=self.env,
+            pass_fds=[notify],
+        )
 
     @property
     def pid(self) -> int:

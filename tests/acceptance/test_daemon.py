@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from acceptance.running import LIMIT, PROGRAM, Caller, Engine, Gate, RpcError
 
+pytestmark = pytest.mark.usefixtures("whole_program")
 NO_FLOOR = ("--set", "min_free_bytes=0")  # of free disk: the machine's is no matter of ours
 
 
@@ -177,14 +178,18 @@ def test_the_port_is_kept_over_ends_of_both_kinds_and_one_that_is_taken_is_told(
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             other.bind(("127.0.0.1", port))
             other.listen()
-            code, error = serve(home)
-        assert code == 1
-        assert error.startswith(
-            f"engine: cannot listen on 127.0.0.1:{port}: Address already in use"
-        )
-        assert f"{home}/listen.port" in error
-        engine.start("--listen", "127.0.0.1:0")
-        assert engine.facts()["url"] != url
+            engine.start()
+            assert engine.facts()["url"] != url
+            for tcp in (False, True):
+                with engine.connect(tcp=tcp) as client:
+                    said = f"port {port} is kept for this home, and was taken at the start"
+                    assert client.call("engine_info")["degraded"] == [said]
+            code, error = serve(home.with_name("second"), "--listen", f"127.0.0.1:{port}")
+        refused = f"engine: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+        assert (code, error) == (1, refused)
+        engine.stop()
+        engine.start()
+        assert engine.facts()["url"] == url
 
 
 def test_a_log_in_json_has_one_object_a_line(home: Path) -> None:
@@ -420,7 +425,7 @@ def test_without_descriptors_calls_are_refused_and_a_later_one_works(
                 crowd.settimeout(LIMIT)
                 crowd.connect(str(home / "engine.sock"))
                 crowd.send(b"GET /livez HTTP/1.1\r\n")  # and the rest never comes
-            _wait_full(process.pid, 256)
+            _wait_full(process.pid, 255)  # one is freed for whoever comes next
             with pytest.raises(RpcError) as refused:
                 ci.bash("echo two")
             assert (refused.value.code, refused.value.data["kind"]) == (-32007, "overloaded")
@@ -434,6 +439,9 @@ def test_without_descriptors_calls_are_refused_and_a_later_one_works(
             assert ci.bash("echo three")["output"] == "three\n"
             assert ci.call("read_output", taskId=said)["text"] == "one\n"
             assert ci.wait(running, timeout_secs=0)["status"] == "running"
+            for _ in range(5):  # until its shells and keepers are there again
+                ci.bash("true")
+            time.sleep(0.5)
             base = _descriptors(process.pid)
             for _ in range(5):
                 ci.bash("true")

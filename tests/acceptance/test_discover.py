@@ -45,9 +45,10 @@ def test_the_document_keeps_the_rules_and_names_every_method(client: Client) -> 
     document = client.call("rpc.discover")
     check_document(document)
     assert {method["name"] for method in document["methods"]} == {
-        *("hello", "bash", "execute", "wait", "cancel", "write_stdin", "read_output"),
+        *("hello", "bash", "execute", "wait", "wait_any", "cancel", "write_stdin", "read_output"),
         *("list_tasks", "read_task", "read_logs", "forget", "reset_session", "engine_info"),
         *("roster", "read_stats", "rpc.discover", "shutdown", "$/cancelRequest"),
+        *("set_lane", "set_mode", "run_round", "list_rounds", "read_round"),
     }
     assert document["info"]["title"] == "engine"
 
@@ -167,7 +168,7 @@ def test_errors_are_among_those_that_are_told(
         ("write_stdin", {"taskId": task, "text": "x"}, "invalid_state"),
         ("read_output", {"taskId": "t0000000"}, "unknown_handle"),
         ("read_task", {"taskId": gone}, "expired_handle"),
-        ("read_logs", {"taskId": gone}, "expired_handle"),
+        ("read_logs", {"taskId": "t0000000"}, "unknown_handle"),
         ("forget", {"taskId": running}, "invalid_state"),
         ("shutdown", {}, "forbidden"),
     ):

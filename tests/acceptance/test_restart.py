@@ -232,9 +232,9 @@ def test_every_ended_task_answers_after_a_restart_and_a_forgotten_one_says_expir
 
 
 def record_of(reply: dict[str, Any]) -> dict[str, Any]:
-    """`reply` less the lines of other work, which are told once."""
+    """`reply` less the lines and the notices of other work, which are told once."""
     own = [line for line in reply["logs"] if line.get("taskId") == reply["taskId"]]
-    return {**reply, "logs": own, "logsDropped": 0}
+    return {**reply, "logs": own, "logsDropped": 0, "notices": []}
 
 
 @pytest.mark.case("C128")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 import stat
-import time
 from pathlib import Path
 
 import pytest
@@ -125,10 +125,8 @@ def test_without_a_name_the_connection_is_the_caller_and_forgotten_with_it(
     assert second["output"] == "1\n/usr\n"
     assert third["output"] == "[]\n"
     assert {row["as"] for row in rows} == {first["as"]}
-    until = time.monotonic() + 10
-    look = "echo [$X]"
-    while client.call("bash", as_=first["as"], command=look)["output"] != "[]\n":
-        assert time.monotonic() < until, "its session is still there"
+    refused = client.refuse("bash", as_=first["as"], command="echo [$X]")
+    assert refused["message"] == '$.as: expected a name that does not begin with "anon-"'
 
 
 def test_anyone_may_read_and_wait_on_any_task(client: Client, caller: Caller) -> None:
@@ -275,3 +273,35 @@ def test_a_variable_by_a_name_of_ours_harms_nobody(client: Client) -> None:
     assert caller.bash("true", env={"_engine_was": "x"})["status"] == "succeeded"
     assert other.bash("echo on")["output"] == "on\n"
     assert caller.bash("echo $X ${_engine_was-none}")["output"] == "kept none\n"
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [("17M", r"bytes=178\d{5} limit=16777216"), ("33M", r"bytes=346\d{5} limit=")]
+)
+def test_a_state_too_large_is_not_taken_and_the_reply_says_so(
+    size: str, said: str, caller: Caller
+) -> None:
+    caller.bash("export OLD=1; cd /tmp")
+    end = caller.bash(f"cd /usr; NEW=2; x=$(head -c {size} /dev/zero | tr '\\0' a)")
+    assert (end["status"], end["exitCode"]) == ("succeeded", 0)
+    (line,) = [line for line in end["logs"] if line["text"].startswith("session state too large")]
+    assert (line["level"], line["caller"]) == ("warning", caller.name)
+    assert line["taskId"] == end["taskId"]
+    assert re.search(said, line["text"])
+    assert line["text"].endswith("session=as before this call")
+    assert caller.bash('echo "$PWD $OLD $NEW ${#x}"')["output"] == "/tmp 1  0\n"
+
+
+def test_sessions_too_large_together_go_and_their_callers_are_told(tmp_path: Path) -> None:
+    settings = ("min_free_bytes=0", "total_session_bytes=3200000")
+    options = [word for setting in settings for word in ("--set", setting)]
+    with Engine(tmp_path / "home", *options) as engine, engine.connect() as client:
+        callers = [Caller(client, name) for name in ("a", "b", "c", "d")]
+        for caller in callers:
+            caller.bash("x=$(head -c 900000 /dev/zero | tr '\\0' a)")
+        told = callers[0].call("read_logs", contains="session dropped", timeout_secs=20, peek=True)
+        assert [line["caller"] for line in told["lines"]] == ["a"]
+        assert told["lines"][0]["level"] == "warning"
+        sizes = [caller.bash("echo ${#x}") for caller in callers]
+        assert [end["output"] for end in sizes] == ["0\n", "900000\n", "900000\n", "900000\n"]
+        assert [line["text"][:15] for line in sizes[0]["logs"]] == ["session dropped"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from acceptance.running import Engine, new_name
+from acceptance.running import Engine, Gate, new_name
 from cli.fuller_engine import FullerEngine
 from cli.program import FORKS
 
@@ -32,8 +32,15 @@ def fake(tmp_path: Path) -> Iterator[FullerEngine]:
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """A real engine for all tests that leave it as it was; they keep apart by their callers."""
     home = tmp_path_factory.mktemp("engine") / "home"
-    with Engine(home, "--set", "min_free_bytes=0") as engine:
+    with Engine(home, "--set", "min_free_bytes=0", "--lane", "narrow=1") as engine:
         yield engine
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    """What a job of the test waits on."""
+    with Gate(tmp_path / "gate") as gate:
+        yield gate
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """The command line, loaded once: a process that forks one for each command of a test.
 
-`cli.program` starts it as a script and asks by a socket: four bytes of length, with the command's
-stdin, stdout and stderr beside them, then JSON with `arguments`, `environ`, `cwd` and `terminal`.
+`cli.program` starts it as a script, with the names of further modules to load, and asks by a
+socket: four bytes of length, with the command's stdin, stdout and stderr beside them and at most
+one descriptor more, which will be its 3; then JSON with `arguments`, `environ`, `cwd`, `terminal`.
 The answer is a pid, as text of 16 bytes. Starting Python and importing click costs 0.1 s of
 processor time, this a tenth of it.
 
@@ -33,10 +34,10 @@ LATER = (
 )
 
 
-def load() -> None:
-    """Import all that a command may need, and have its memory shared with those forked."""
+def load(more: list[str]) -> None:
+    """Import `more` and all that a command may need; its memory is shared with those forked."""
     own = [f"engine.cli.{module.name}" for module in pkgutil.iter_modules(engine.cli.__path__)]
-    for name in (*own, *LATER):
+    for name in (*own, *LATER, *more):
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
@@ -45,7 +46,7 @@ def load() -> None:
 def await_command(control: socket.socket) -> None:
     """Return in the process of each command; in this one never: it exits where the socket ends."""
     while True:
-        length, fds, _, _ = socket.recv_fds(control, 4, 3)
+        length, fds, _, _ = socket.recv_fds(control, 4, 4)
         if not length:
             sys.exit(0)
         asked = json.loads(control.recv(int.from_bytes(length), socket.MSG_WAITALL))
@@ -80,12 +81,15 @@ def become(asked: dict[str, Any], fds: list[int]) -> None:
     os.environ.clear()
     os.environ.update(asked["environ"])
     time.tzset()
+    if (scheduler := sys.modules.get("trio._core._run")) is not None:
+        scheduler._r.seed()  # or all would take their tasks in the same order
     sys.argv[1:] = asked["arguments"]
     for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         setattr(sys, name, open(fd, mode, buffering=1, closefd=False))  # noqa: SIM115
 
 
 if __name__ == "__main__":
-    load()
-    await_command(socket.socket(fileno=int(sys.argv.pop())))
+    control = socket.socket(fileno=int(sys.argv.pop()))
+    load(sys.argv[1:])
+    await_command(control)
     main()

@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 LIMIT = 30.0  # seconds for any one call
 PROGRAM = [sys.executable, "-m", "engine"]
@@ -42,7 +42,9 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 class ForkServer:
     """`forkserver` as a process, from `open` to `close`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *modules: str) -> None:
+        """`modules`: loaded beside the command line."""
+        self._modules = modules
         self._process: subprocess.Popen[bytes] | None = None
 
     def open(self) -> None:
@@ -50,7 +52,7 @@ class ForkServer:
         self._control.settimeout(LIMIT)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", SERVER, str(theirs.fileno())],
+                [sys.executable, "-P", SERVER, *self._modules, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env=environment(Path("/nowhere")),
@@ -73,8 +75,8 @@ class ForkServer:
         *,
         terminal: bool,
     ) -> int:
-        """The pid of a new child of ours that runs the command, with `fds` as 0, 1 and 2."""
-        assert self._process is not None, "the fork server is there for the tests of this folder"
+        """The pid of a new child of ours that runs the command, with `fds` as 0, 1, 2 and 3."""
+        assert self._process is not None, "the fork server is there for the tests of its folder"
         asked = {
             "arguments": arguments,
             "environ": dict(environ),
@@ -109,16 +111,18 @@ class Fresh(subprocess.Popen[bytes]):
 class Forked(Fresh):
     """A `Popen` of PROGRAM whose process is forked by the server; `env` is given.
 
-    A new session has its stdin as its terminal.
+    A new session has its stdin as its terminal. One descriptor may be passed: it will be 3.
     """
+
+    server: ClassVar = FORKS
 
     def _execute_child(self, args: Any, *more: Any) -> None:
         # The way by which Popen starts a process is its own affair. So it is in 3.11 to 3.13.
-        (_, _, _, _, cwd, env, _, _, _, *ends, _, _, _, _, _, has_session, _) = more
+        (_, _, _, passed, cwd, env, _, _, _, *ends, _, _, _, _, _, has_session, _) = more
         in_read, _, _, out_write, _, err_write = ends
         arguments = list(args[len(PROGRAM) :])
-        fds = [in_read, out_write, err_write]
-        self.pid = FORKS.fork(arguments, env, cwd or os.getcwd(), fds, terminal=has_session)
+        fds = [in_read, out_write, err_write, *passed]
+        self.pid = self.server.fork(arguments, env, cwd or os.getcwd(), fds, terminal=has_session)
         self._child_created = True
         self._close_pipe_fds(*ends)  # type: ignore[attr-defined]
 

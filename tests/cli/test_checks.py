@@ -158,6 +158,9 @@ def test_a_cgroup_counts_where_it_is_ours_to_divide(tmp_path: Path) -> None:
     (own / "cgroup.type").touch()
     text = "/user.slice/engine.service, delegated (cpu memory pids)"
     assert look() == Finding("cgroup", "ok", text)
+    inside = "0::/user.slice/engine.service/engine.leaf\n"  # where one is that divides it
+    (proc / "41" / "cgroup").write_text(inside)
+    assert look() == Finding("cgroup", "ok", text)
     (own / "cgroup.controllers").write_text("cpu\n")
     assert look().text == "/user.slice/engine.service has no memory controller"
 

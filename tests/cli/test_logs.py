@@ -57,6 +57,14 @@ def read_lines(process: subprocess.Popen[bytes], count: int) -> list[str]:
     return lines
 
 
+def test_the_lines_of_a_task_that_was_dropped_are_shown_by_its_id(fake: FakeEngine) -> None:
+    fake.log("error", "1 Failed", "anna", "t7a0000")
+    fake.log("error", "other", "ci", "t8f3kp9")
+    assert texts(logs(fake, "t7a0000")) == ["1 Failed"]
+    done = logs(fake, "k7a0000")
+    assert (done.code, done.out) == (1, b"")
+
+
 def test_lines_to_a_pipe_and_one_word_on_those_left_out(busy: FakeEngine) -> None:
     done = logs(busy)
     times = [line["time"] for line in busy.lines]

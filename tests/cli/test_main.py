@@ -107,7 +107,25 @@ def test_options_of_all_verbs_stand_before_or_after_the_verb(fake: FakeEngine) -
         (["run", "true", "-d", "--on-disconnect", "cancel"], 125),
         (["run", "--as", "Not A Name", "true"], 125),
         (["exec"], 125),
-        (["wait"], 125),
+        (["wait", "r5k2", "t8f3kr9"], 125),
+        (["wait", "--logs", "info"], 125),
+        (["wait", "--any", "t8f3kr9", "--scope", "all"], 125),
+        (["run", "--ready-port", "0", "true"], 125),
+        (["run", "--ready-port", "80", "--ready-line", "up", "true"], 125),
+        (["run", "--ready-line", NO_TEXT, "true"], 125),
+        (["run", "--then", NO_TEXT, "true"], 125),
+        (["py", "--ready-port", "80", "1"], 125),
+        (["round", "start"], 2),
+        (["round", "start", "--seat", "lint"], 2),
+        (["round", "start", "--seat", "lint="], 2),
+        (["round", "start", "--seat", "Lint=true"], 2),
+        (["round", "start", "--seat", "lint=" + NO_TEXT], 2),
+        (["round", "start", "--seat", "lint=true", "--seat", "lint=false"], 2),
+        (["round", "start", "-f", "/nowhere/seats.json"], 2),
+        (["round", "start", "-f", "-"], 2),
+        (["round", "start", "--seat", "lint=true", "--junit", "/nowhere/report.xml"], 2),
+        (["round", "retry"], 2),
+        (["round", "strat"], 2),
         (["wait", "t8f3kr9", "--timeout", "-1"], 125),
         (["output", "-f"], 125),
         (["output"], 2),
@@ -268,8 +286,8 @@ def test_help_has_the_options_of_the_verb_before_those_of_all(tmp_path: Path) ->
 
 
 def test_a_verb_of_no_release_so_far_is_wrong_usage(tmp_path: Path) -> None:
-    done = engine(tmp_path, "round", "show", "r5k2")
-    assert done == (2, b"", "engine: there is no verb 'round' (see: engine --help)\n")
+    done = engine(tmp_path, "requests", "show", "q7m2a")
+    assert done == (2, b"", "engine: there is no verb 'requests' (see: engine --help)\n")
     done = engine(tmp_path, "taks")
     assert done.err == "engine: there is no verb 'taks': do you mean tasks? (see: engine --help)\n"
 

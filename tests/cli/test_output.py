@@ -87,7 +87,7 @@ def test_a_task_that_is_not_there_or_expired(
     assert engine(fake.home, "output", "t7a0000", *options) == (
         code,
         b"",
-        "engine: t7a0000 is expired (ended 2026-11-22 failed); its output was dropped\n",
+        "engine: t7a0000 is expired (ended 2026-11-22 failed): dropped, with its output\n",
     )
 
 

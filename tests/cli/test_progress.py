@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from engine.cli.app import App
 from engine.cli.console import Console
-from engine.cli.progress import Progress
+from engine.cli.progress import Blockage, Progress
+from engine.client.blocking import Ticket
 
 
 class Stage:
@@ -28,10 +30,10 @@ class Stage:
         console.err_is_terminal = is_terminal
         self.progress = Progress(App(options={}, environ={}, console=console))
 
-    def at(self, now: float, task: str | None, last_output: float) -> str:
+    def at(self, now: float, task: str | None, last_output: float, blocked: str = "") -> str:
         """What is told at `now`."""
         self.now = now
-        self.progress.tick(task, last_output)
+        self.progress.tick(task, last_output, blocked)
         try:
             return os.read(self._read, 9999).decode()
         except BlockingIOError:
@@ -79,3 +81,57 @@ def test_the_status_line_comes_after_five_silent_seconds_on_a_terminal_alone() -
         right = f"\r\x1b[2K{way_out}\r\x1b[2K{line}"
         assert told == (right if is_terminal else "")
         stage.close()
+
+
+def test_the_status_line_says_what_the_job_is_blocked_on() -> None:
+    stage = Stage(is_terminal=True)
+    stage.progress.runs()
+    told = stage.at(106.0, "t8f3kr9", 100.0, "waits for input: Name?\x1b")
+    line = "▶ t8f3kr9  running 6s · waits for input: Name?\\x1b · Ctrl-C cancels"
+    assert told == f"\r\x1b[2K{line}"
+    stage.close()
+
+
+class Asked:
+    """A client that only notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, dict[str, Any]]] = []
+
+    def submit(self, method: str, params: dict[str, Any], *, budget: float = 0.0) -> Ticket:
+        self.made.append((method, params))
+        return Ticket(len(self.made), method, "", budget, True)
+
+
+def blockage(**params: Any) -> tuple[Asked, Blockage]:
+    asked = Asked()
+    app = App(options={"as_": "ci"}, environ={}, console=Console({}))
+    return asked, Blockage(app, asked, params)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("params", [{"stdin": "null"}, {"stdin": {"text": "x"}}, {}])
+def test_a_job_that_cannot_ask_for_input_is_not_looked_at(params: dict[str, Any]) -> None:
+    asked, watched = blockage(**params)
+    watched.watch("t1")
+    assert (asked.made, watched.text) == ([], "")
+
+
+@pytest.mark.parametrize("params", [{"stdin": "open"}, {"pty": True}])
+def test_what_a_job_is_blocked_on_comes_with_each_change_of_its_row(
+    params: dict[str, Any],
+) -> None:
+    asked, watched = blockage(**params)
+    watched.watch("t1")
+    watched.watch("t1")
+    assert asked.made == [("read_task", {"as": "ci", "taskId": "t1"})]
+    row = {"taskId": "t1", "changedSeq": 7, "blockedOn": {"category": "input", "prompt": "Name?"}}
+    assert watched.answered(Ticket(1, "", "", 0.0, True), row, None)
+    assert watched.text == "waits for input: Name?"
+    changes = {"as": "ci", "changed_after": 7, "limit": 500, "timeout_secs": 55.0}
+    assert asked.made[1:] == [("list_tasks", changes)]
+    other = {"taskId": "t2", "blockedOn": {"category": "idle"}}
+    page = {"tasks": [other, {**row, "blockedOn": None}], "nextChangedAfter": 9}
+    assert not watched.answered(Ticket(1, "", "", 0.0, True), page, None)
+    assert watched.answered(Ticket(2, "", "", 0.0, True), page, None)
+    assert watched.text == ""
+    assert asked.made[-1][1]["changed_after"] == 9

@@ -19,7 +19,8 @@ from client.fake_engine import FakeEngine
 
 def test_a_run_that_ends_well_says_nothing(fake: FakeEngine) -> None:
     assert engine(fake.home, "run", "true") == (0, b"", "")
-    assert fake.methods() == ["hello", "bash"]
+    assert fake.methods()[:2] == ["hello", "bash"]
+    assert set(fake.methods()[2:]) <= {"read_task"}  # which says that the end has been shown
 
 
 def test_a_short_run_comes_in_one_answer_and_a_page_of_each_stream(fake: FakeEngine) -> None:
@@ -452,7 +453,7 @@ def test_a_text_over_1_mib_is_refused_before_it_is_sent(fake: FakeEngine) -> Non
     assert done.err.startswith("engine: TEXT has 1048577 bytes; the engine takes 1048576")
     assert done.err.count("\n") == 1
     assert engine(fake.home, "run", "-", stdin=b"#" * 100_000).code == 0
-    assert fake.methods() == ["hello", "bash"]
+    assert fake.methods().count("bash") == 1
 
 
 @pytest.mark.parametrize("verb", [["run", "cat", "--stdin", "-"], ["call", "bash", "-"]])

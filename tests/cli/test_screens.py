@@ -91,6 +91,14 @@ def test_the_block_of_several_waits() -> None:
     ]
 
 
+def test_what_a_task_is_blocked_on_stands_at_the_end_of_its_row() -> None:
+    blocked = {"category": "input", "prompt": "Name? "}
+    asking = {**LIVE[1], "blockedOn": blocked}
+    assert screens.live_row(asking, view(80)) == (
+        "▶ t8f3kr9  running       4m12s  waits for input: Name?"
+    )
+
+
 def test_the_block_keeps_to_its_height_and_shows_failures_first() -> None:
     rows = [row(f"8f3k{i:02d}", "succeeded", "x", durationMs=1) for i in range(30)]
     rows[29] = row("8f3k29", "failed", "y", durationMs=1, exitCode=2)
@@ -134,6 +142,22 @@ def test_all_about_one_task_on_a_terminal() -> None:
         "  output     /srv/engine/tasks/8f3kp7/output",
         "  survivor   41  sleep\\x099",
     ]
+
+
+def test_of_one_task_what_it_comes_after_and_is_blocked_on_is_shown() -> None:
+    on = {"category": "input", "prompt": "Name?"}
+    task = row("8f3kr9", "running", "x", blockedOn=on, after=["t8f3kq2", "r8f3ku0"], lane="gpu")
+    lines = screens.one_task(task, view(80))
+    assert lines[2:5] == [
+        "  caller     ci               session no   lane gpu",
+        "  after      t8f3kq2 r8f3ku0",
+        "  blocked    waits for input: Name?",
+    ]
+    waiting = row("8f3kr9", "queued", "x", queuePosition=1, queueReason="after t8f3kq2")
+    waiting |= {"blockedOn": {"category": "after", "ids": ["t8f3kq2"]}}
+    lines = screens.one_task(waiting, view(80))
+    assert lines[0] == "… k8f3kr9  queued #1: after t8f3kq2"
+    assert not any("blocked" in line for line in lines)
 
 
 def test_all_about_one_task_ends_in_its_error_lines() -> None:

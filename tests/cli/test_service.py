@@ -45,7 +45,9 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
         capture_output=True,
         timeout=LIMIT,
     )
-    assert (done.returncode, done.stderr) == (0, b"")
+    # One setting is newer than some systemd, which says so and goes on.
+    said = [line for line in done.stderr.splitlines() if b"'DelegateSubgroup'" not in line]
+    assert (done.returncode, said) == (0, [])
 
 
 @pytest.mark.parametrize(

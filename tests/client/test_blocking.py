@@ -164,6 +164,15 @@ def test_a_withdrawn_call_is_cancelled_in_the_engine_and_its_answer_dropped(
     assert client.next_answer(time.monotonic() + 0.1) is None
 
 
+def test_what_nobody_answers_is_sent_where_there_is_a_connection(
+    fake: FakeEngine, client: Client
+) -> None:
+    client.notify("read_task", {"as": "ci", "taskId": "t1"})
+    fake.wait_for(lambda: fake.methods() == ["hello", "read_task"])
+    client.close()
+    client.notify("read_task", {"as": "ci"})  # nobody is there any more: no error
+
+
 def revived(fake: FakeEngine, started: list[str]) -> Client:
     """A client that may start the fake engine."""
 

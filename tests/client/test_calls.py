@@ -204,6 +204,18 @@ def test_a_withdrawn_call_is_cancelled_in_the_engine_if_that_has_heard_of_it() -
     assert sent(calls) == []
 
 
+def test_a_notification_goes_out_on_this_connection_or_not_at_all() -> None:
+    calls = Calls({"client": "test"})
+    calls.notify("read_task", {"as": "ci"})
+    calls.connected(0.0)
+    calls.notify("read_task", {"as": "ci"})  # hello has to be answered first
+    assert [method for method, _ in sent(calls)] == ["hello"]
+    calls.take(reply(1))
+    calls.notify("read_task", {"as": "ci"})
+    assert sent(calls) == [("read_task", None)]
+    assert not calls.has_open
+
+
 def test_a_call_withdrawn_without_a_connection_is_never_sent() -> None:
     calls = greeted(Calls({}))
     ticket = submitted(calls)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.client import requests
+from engine.client import many, requests
 from engine.client.api import Engine
 from engine.client.sync import Engine as SyncEngine
 from engine.client.typed import Request
@@ -29,6 +29,9 @@ START = {
     "streams": "merged",
     "on_disconnect": "cancel",
     "key": "k",
+    "lane": "gpu",
+    "after": ["t8f3kr9", "r8f3ku0"],
+    "after_when": "ended",
     "max_output_bytes": 9,
     "logs": "error",
     "log_scope": "all",
@@ -142,6 +145,13 @@ def test_a_directory_may_be_a_path() -> None:
     assert requests.execute(["make"], cwd=Path("/srv/x")).params["cwd"] == "/srv/x"
 
 
+def test_when_a_job_is_ready_is_sent_as_it_was_said() -> None:
+    ready = requests.bash("make", ready_when={"port": 8080}).params["ready_when"]
+    assert ready == {"port": 8080}
+    wanted = msgspec.convert({"command": "make", "ready_when": ready}, params.BashParams)
+    assert wanted.ready_when == params.ReadyWhen(port=8080)
+
+
 def test_a_job_without_a_key_and_a_read_that_moves_are_not_sent_twice() -> None:
     assert not requests.bash("make").resend
     assert not requests.execute(code="1").resend
@@ -154,7 +164,8 @@ def test_a_job_without_a_key_and_a_read_that_moves_are_not_sent_twice() -> None:
 def test_both_faces_have_every_method(face: type) -> None:
     made = {
         name
-        for name, function in inspect.getmembers(requests, inspect.isfunction)
+        for module in (requests, many)
+        for name, function in inspect.getmembers(module, inspect.isfunction)
         if "Request" in str(inspect.signature(function).return_annotation) and name[0] != "_"
     }
     assert {name for name in made if not hasattr(face, name)} == set()

@@ -29,7 +29,7 @@ def test_a_reply_is_the_first_type_whose_members_are_all_there() -> None:
     assert (running.task_id, running.output) == ("t1", "hi")
     done = {"status": "cancelled", "outcome": "cancelled", "signalled": [1], "survivors": []}
     assert isinstance(decode("cancel", done), Cancelled)
-    assert decode("cancel", {"tasks": []}) == CancelledAll(tasks=[])
+    assert decode("cancel", {"tasks": [], "count": 0}) == CancelledAll(tasks=[], count=0)
 
 
 def test_a_newer_engine_may_say_more() -> None:

@@ -20,6 +20,15 @@ def test_a_call_leaves_out_what_is_none() -> None:
     }
 
 
+def test_what_nobody_answers_has_no_id() -> None:
+    text = encode_call(None, "read_task", {"as": "ci", "taskId": "t1", "kickoffId": None})
+    assert json.loads(text) == {
+        "jsonrpc": "2.0",
+        "method": "read_task",
+        "params": {"as": "ci", "taskId": "t1"},
+    }
+
+
 def test_a_result_and_an_error_are_told_apart() -> None:
     assert decode_answer('{"jsonrpc":"2.0","id":3,"result":null}') == (3, None, None)
     answer = decode_answer(

@@ -29,9 +29,9 @@ async def ends() -> AsyncIterator[Ends]:
 
 async def test_a_message_and_its_payload_arrive_whole(ends: Ends) -> None:
     channel, other = ends
-    other.sendall(b'{"ev": "ended", "payload": 5}\n{"\n\x00}{"ev": "gone"}\n')
+    other.sendall(b'{"ev": "taken", "payload": 5}\n{"\n\x00}{"ev": "gone"}\n')
     with trio.fail_after(5):
-        assert await channel.receive() == ({"ev": "ended", "payload": 5}, b'{"\n\x00}')
+        assert await channel.receive() == ({"ev": "taken", "payload": 5}, b'{"\n\x00}')
         assert await channel.receive() == ({"ev": "gone"}, b"")
 
 
@@ -46,20 +46,20 @@ async def test_a_payload_of_many_megabytes_arrives_byte_for_byte(ends: Ends) -> 
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(receive)
-            data = b'{"ev": "ended", "payload": %d}\n' % len(payload) + payload
+            data = b'{"ev": "taken", "payload": %d}\n' % len(payload) + payload
             await trio.to_thread.run_sync(other.sendall, data)
     assert got == [payload]
 
 
 async def test_receiving_given_up_loses_nothing(ends: Ends) -> None:
     channel, other = ends
-    other.sendall(b'{"ev": "grew", "payload": 3}\nab')
+    other.sendall(b'{"ev": "taken", "payload": 3}\nab')
     with trio.move_on_after(0.05) as scope:
         await channel.receive()
     assert scope.cancelled_caught
     other.sendall(b"c")
     with trio.fail_after(5):
-        assert await channel.receive() == ({"ev": "grew", "payload": 3}, b"abc")
+        assert await channel.receive() == ({"ev": "taken", "payload": 3}, b"abc")
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,12 @@ async def test_receiving_given_up_loses_nothing(ends: Ends) -> None:
         b"no json\n",
         b"[]\n",
         b"5\n",
-        b'{"payload": "x"}\n',
-        b'{"payload": null}\n',
+        b'{"ev": "taken", "payload": "x"}\n',
+        b'{"ev": "taken", "payload": null}\n',
+        b'{"ev": "taken", "payload": -40}\n',
+        b'{"ev": "taken", "payload": 1e999}\n',
+        b'{"ev": "taken", "payload": 99999999999}\n',
+        b'{"ev": "grew"}\n',
         b"[" * 99999 + b"\n",
     ],
 )
@@ -146,8 +150,8 @@ async def test_a_socket_is_reached_however_long_its_path_is(tmp_path: Path) -> N
             channel = await connect(folder, "1-2.sock")
             other, _address = listener.accept()
             with other:
-                other.sendall(b'{"ev": "state"}\n')
-                assert await channel.receive() == ({"ev": "state"}, b"")
+                other.sendall(b'{"ev": "absent"}\n')
+                assert await channel.receive() == ({"ev": "absent"}, b"")
             channel.close()
     os.close(folder_fd)
 

@@ -90,6 +90,33 @@ def test_a_spec_that_was_never_written_whole_is_none(
     assert directory.read_spec() is None
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"command": None},
+        {"command": ""},
+        {"command": "a\0b"},
+        {"kind": Kind.ARGV},
+        {"kind": Kind.ARGV, "argv": []},
+        {"kind": Kind.CODE},
+        {"order": 1 << 60},
+        {"created_at": 1 << 60},
+        {"created_at": -1},
+    ],
+    ids=repr,
+)
+def test_a_spec_that_no_call_can_have_asked_is_none(
+    directory: TaskDirectory, changes: dict[str, Any]
+) -> None:
+    directory.write_spec(spec(**changes))
+    assert directory.read_spec() is None
+
+
+def test_a_spec_that_is_nested_without_end_is_none(directory: TaskDirectory) -> None:
+    (directory.path / "spec.json").write_bytes(b'{"x":' + b"[" * 100_000)
+    assert directory.read_spec() is None
+
+
 @pytest.mark.parametrize("kind", ["link", "folder", "fifo"])
 def test_what_a_job_puts_in_the_place_of_the_spec_is_none_and_hangs_nobody(
     directory: TaskDirectory, tmp_path: Path, kind: str
@@ -156,7 +183,20 @@ def test_a_lost_end_takes_the_room_that_was_reserved_for_it(directory: TaskDirec
 
 @pytest.mark.parametrize(
     "changes",
-    [{"cause": "because"}, {"sizes": [-1]}, {"sizes": "5"}, {"pid": "1"}, {"survivors": [1]}],
+    [
+        {"cause": "because"},
+        {"cause": "\ud800"},
+        {"sizes": [-1]},
+        {"sizes": [1 << 53]},
+        {"sizes": "5"},
+        {"dropped": [[[0, 1 << 53]]]},
+        {"pid": "1"},
+        {"survivors": [1]},
+        {"exitCode": 256},
+        {"startedAt": -1},
+        {"endedAt": 253_402_300_800_000},
+    ],
+    ids=repr,
 )
 def test_an_end_that_no_keeper_wrote_is_none(
     directory: TaskDirectory, changes: dict[str, Any]

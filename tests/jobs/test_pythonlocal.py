@@ -45,6 +45,7 @@ class Listener:
     def __init__(self) -> None:
         self.started: list[dict[str, Any]] = []
         self.sizes: list[int] = []
+        self.blocked: list[str | None] = []
         self.ended: list[dict[str, Any]] = []
         self.outcome: Outcome | None = None
         self._changed = trio.Event()
@@ -55,6 +56,10 @@ class Listener:
 
     def on_grew(self, news: dict[str, Any]) -> None:
         self.sizes = news["sizes"]
+        self._tell()
+
+    def on_blocked(self, category: str | None) -> None:
+        self.blocked.append(category)
         self._tell()
 
     def on_ended(self, record: dict[str, Any], state: bytes) -> None:

@@ -125,7 +125,13 @@ def test_a_state_survives_its_file() -> None:
     assert decode_state(encode_state(state)) == state
 
 
-@pytest.mark.parametrize("data", [b"", b"engine shell state 0\n", b"engine shell state 1\n\x81"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"engine shell state 0\n", b"engine shell state 1\n\x81"),
+        pytest.param(b"engine shell state 1\n" + b"\x91" * 100_000, id="nested"),
+    ],
+)
 def test_a_file_that_is_broken_or_of_another_version_holds_no_state(data: bytes) -> None:
     assert decode_state(data) is None
 
@@ -148,6 +154,7 @@ def test_a_command_with_a_nul_is_refused() -> None:
         (b'""', b""),
         (b'"a \\"b\\" \\$c \\`d\\` \\\\ \\e"', b'a "b" $c `d` \\ \\e'),
         (b"$'\\n\\t\\E\\'\\\\\\001\\351'", b"\n\t\x1b'\\\x01\xe9"),
+        (b"$'\\8\\9\\19'", b"89\x019"),
     ],
 )
 def test_a_value_is_unquoted(quoted: bytes, plain: bytes) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from journal.scoring import levelled
 
 from engine.journal.levels import Level, LevelFinder, is_plain
+from engine.journal.words import BY_WORD
 
 
 def level(text: str) -> str:
@@ -56,6 +57,12 @@ def test_the_prefix_comes_before_the_lines_own_level_and_this_before_its_text() 
     assert level("ts=1 level=info msg=ERROR error=x") == "info"
     assert level("INFO: main.c:1:2: error: x") == "info"
     assert level("2026-03-14 13:00:01 DEBUG Traceback was empty") == "debug"
+
+
+@pytest.mark.parametrize("word", BY_WORD)
+def test_no_level_word_is_passed_over_as_plain(word: str) -> None:
+    for text in (f"ts=1 lvl={word}", f"ts=1 level={word.upper()}", f"2026-03-14 [{word}] x"):
+        assert level(text) == BY_WORD[word].word
 
 
 @pytest.mark.parametrize(
@@ -147,6 +154,7 @@ def test_a_level_word_counts_where_loggers_put_it(text: str, word: str) -> None:
         ("Segmentation fault (core dumped)", "error"),
         ("Killed", "error"),
         ("bash: line 3: x: command not found", "error"),
+        ("/bin/sh: 1: y: z", "error"),
         ("ls: cannot access 'x': No such file or directory", "error"),
         ("thread 'main' panicked at 'x', a.rs:1:2", "error"),
         ("a.o: in function `main': undefined reference to `x'", "error"),

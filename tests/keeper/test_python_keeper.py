@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -314,6 +315,32 @@ def test_a_session_for_one_call_that_nobody_asks_for_ends(mother: Nursery) -> No
     session.control.close()
     os.close(fd)
     # Whatever lives on after the test fails it.
+
+
+def test_a_session_lives_while_an_engine_listens_and_once_none_does_it_ends_with_a_mark(
+    mother: Nursery,
+) -> None:
+    place = mother.home / "engine.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as engine:
+        engine.bind(str(place))
+        engine.listen()
+        engine.settimeout(LIMIT)
+        session = Session(mother, engine=str(place), alone=0.24)
+        session.control.close()
+        for _ in range(15):  # looks: more than would do, had nobody listened
+            engine.accept()[0].close()
+        answer = session.run("x = 1; x")
+        assert answer["value"] == "1"
+        keeper = int(os.readlink(session.link_path).split()[0])
+    fd = os.pidfd_open(keeper)
+    try:
+        # In use it is for whoever holds a link, the call's for one.
+        assert not select.select([fd], [], [], 0.5)[0]
+        answer.link.close()
+        assert select.select([fd], [], [], LIMIT)[0] == [fd]
+    finally:
+        os.close(fd)
+    assert os.readlink(session.link_path) == "lost"
 
 
 # -- calls -----------------------------------------------------------------------------------------
@@ -688,3 +715,19 @@ def test_hundreds_of_calls_leak_no_descriptor(session: Session) -> None:
     after = [len(os.listdir(f"/proc/{pid}/fd")) for pid in (keeper, worker)]
     assert after[0] <= before[0] + 1
     assert after[1] == before[1]
+
+
+# -- blocked ---------------------------------------------------------------------------------------
+
+
+def test_code_that_stands_still_is_idle_until_it_computes(session: Session) -> None:
+    code = "import time\ntime.sleep(1.5)\nfor i in range(3_000_000): pass\ntime.sleep(60)"
+    directory, link = session.begin(code, idle=0.4)
+    assert link.expect("blocked", "ended")["category"] == "idle"
+    assert link.expect("unblocked", "ended")["ev"] == "unblocked"
+    again = session.connect()
+    link.expect("blocked")
+    again.send({"op": "attach", "dir": str(directory)})
+    assert again.expect("state")["blocked"] == "idle"
+    link.send({"op": "cancel", "dir": str(directory), "grace": 5})
+    link.expect("ended")

@@ -249,8 +249,40 @@ def test_a_disk_that_takes_a_part_of_exit_takes_none(
     tmp_path: Path, dir_fd: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_write = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real_write(fd, data[:100], at))
-    with pytest.raises(OSError, match="No space left") as caught:
+
+    def write(fd: int, data: bytes, at: int) -> int:
+        if at:  # the first write was short, the second says why
+            raise OSError(errno.EFBIG, "why")
+        return real_write(fd, data[:100], at)
+
+    monkeypatch.setattr(os, "pwrite", write)
+    with pytest.raises(OSError, match="why") as caught:
         taskfiles.reserve_exit(dir_fd)
-    assert caught.value.errno == errno.ENOSPC
+    assert caught.value.errno == errno.EFBIG
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("pieces", "length", "found"),
+    [
+        ([], 0, (0, [])),
+        ([], 3 << 40, (0, [])),
+        ([(0, 100)], 100, (100, [])),
+        ([(0, 8192)], 3 << 40, (8192, [])),
+        ([(0, 8192), (1 << 30, 4096)], 3 << 40, ((1 << 30) + 4096, [[8192, 1 << 30]])),
+        ([(i << 20, 4096) for i in range(1000)], 3 << 40, ((63 << 20) + 4096, None)),
+    ],
+)
+def test_what_was_written_is_told_from_the_length_that_a_job_has_made(
+    tmp_path: Path, pieces: list[tuple[int, int]], length: int, found: tuple[int, Any]
+) -> None:
+    fd = os.open(tmp_path / "output", os.O_RDWR | os.O_CREAT)
+    try:
+        for at, size in pieces:
+            os.pwrite(fd, b"x" * size, at)
+        os.ftruncate(fd, length)
+        end, holes = taskfiles.written(fd)
+    finally:
+        os.close(fd)
+    assert end == found[0]
+    assert found[1] is None or holes == found[1]

@@ -178,7 +178,7 @@ def test_what_is_not_offered_yet_is_not_told(document: dict[str, Any]) -> None:
     assert names == {
         *("as", "tool_schema_fingerprint", "command", "timeout_secs", "deadline_secs", "session"),
         *("cwd", "env", "stdin", "pty", "streams", "on_disconnect", "key", "max_output_bytes"),
-        *("logs", "logScope"),
+        *("logs", "logScope", "lane", "after", "after_when", "ready_when", "memory_bytes"),
     }
 
 

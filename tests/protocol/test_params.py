@@ -20,6 +20,7 @@ LEAST: dict[type[p.Params], dict[str, Any]] = {
     p.BashParams: {"command": "true"},
     p.ExecuteParams: {"argv": ["true"]},
     p.WaitParams: TASK,
+    p.WaitAnyParams: {},
     p.CancelParams: TASK,
     p.ReadOutputParams: TASK,
     p.ListTasksParams: {},
@@ -27,6 +28,8 @@ LEAST: dict[type[p.Params], dict[str, Any]] = {
     p.WriteStdinParams: {**TASK, "eof": True},
     p.ForgetParams: TASK,
     p.ResetSessionParams: {},
+    p.SetLaneParams: {"lane": "gpu", "limit": 1},
+    p.SetModeParams: {"mode": "shared"},
     p.EngineInfoParams: {},
     p.ShutdownParams: {},
     p.CancelRequestParams: {},
@@ -71,7 +74,7 @@ def test_left_out_params_have_the_documented_defaults() -> None:
         "key": None,
         "lane": None,
         "after": None,
-        "after_when": None,
+        "after_when": "succeeded",
         "ready_when": None,
         "memory_bytes": None,
         "max_output_bytes": 32768,
@@ -187,6 +190,23 @@ def test_a_timeout_within_the_budget_stays(secs: float) -> None:
         (p.BashParams, {"stdin": "x"}, '$.stdin: expected "null", "open" or {"text": string}'),
         (p.BashParams, {"stdin": {"text": 1}}, "$.stdin.text: expected string"),
         (p.BashParams, {"env": {"FOO": 1}}, "$.env.FOO: expected string"),
+        *(
+            (p.BashParams, {"ready_when": wanted}, f"$.ready_when{at}: expected {words}")
+            for wanted, at, words in (
+                ("up", "", '{"contains": string} or {"port": integer}'),
+                ({}, "", "exactly one of contains and port"),
+                ({"contains": "up", "port": 80}, "", "exactly one of contains and port"),
+                ({"colour": "red"}, ".colour", '{"contains": string} or {"port": integer}'),
+                ({"contains": ""}, ".contains", "string of 1 to 200 characters"),
+                ({"contains": "x" * 201}, ".contains", "string of 1 to 200 characters"),
+                ({"contains": "a\nb"}, ".contains", "text of one line"),
+                ({"contains": "a\x1b[1m"}, ".contains", "text of one line"),
+                ({"port": 0}, ".port", "integer between 1 and 65535"),
+                ({"port": 65_536}, ".port", "integer between 1 and 65535"),
+                ({"port": True}, ".port", "integer between 1 and 65535"),
+                ({"port": "80"}, ".port", "integer between 1 and 65535"),
+            )
+        ),
         (p.ExecuteParams, {"argv": []}, "$.argv: expected array of 1 to 4096 strings"),
         (p.ExecuteParams, {"argv": ["a"] * 4097}, "$.argv: expected array of 1 to 4096 strings"),
         (p.ExecuteParams, {"argv": ["a", "b", "c", 3]}, "$.argv[3]: expected string"),
@@ -219,6 +239,24 @@ def test_a_timeout_within_the_budget_stays(secs: float) -> None:
         (p.ListTasksParams, {"state": "running"}, "$.state: expected array"),
         (p.ListTasksParams, {"state": ["done"]}, '$.state[0]: expected "cancelled" or "denied" '),
         (p.ShutdownParams, {"mode": "now"}, '$.mode: expected "cancel" or "leave"'),
+        (p.BashParams, {"lane": "G P U"}, "$.lane: expected name of a lane, 1 to 64 characters "),
+        (p.BashParams, {"after": "t1"}, "$.after: expected array of at most 1000 handles"),
+        (p.BashParams, {"after": ["t1"] * 1001}, "$.after: expected array of at most 1000 "),
+        (p.BashParams, {"after": [""]}, "$.after[0]: expected handle of 1 to 84 characters "),
+        (p.BashParams, {"after_when": "ended"}, "$.after_when: expected nothing without after"),
+        (
+            p.BashParams,
+            {"after": ["t1"], "after_when": "lost"},
+            '$.after_when: expected "ended" or "failed" or "succeeded"',
+        ),
+        (p.SetLaneParams, {"lane": "gpu", "limit": -1}, "$.limit: expected integer between 0 and "),
+        (p.SetLaneParams, {"lane": "", "limit": 1}, "$.lane: expected name of a lane"),
+        (p.SetModeParams, {"mode": "mine"}, '$.mode: expected "exclusive" or "shared"'),
+        (
+            p.SetModeParams,
+            {"mode": "exclusive", "ttl_secs": 0},
+            "$.ttl_secs: expected number > 0",
+        ),
         (p.HelloParams, {"cwd": "x"}, "$.cwd: expected an absolute path"),
         (p.HelloParams, {"client": 1}, "$.client: expected string of at most 200 characters"),
     ],
@@ -230,26 +268,22 @@ def test_a_bad_param_is_refused(type_: type[Any], members: dict[str, Any], messa
 
 @pytest.mark.parametrize(
     ("members", "message"),
-    [
-        ({"lane": "gpu"}, "$.lane: expected nothing: this engine does not offer lane yet"),
-        ({"after": ["t1"]}, "$.after: expected nothing: this engine does not offer after yet"),
-        (
-            {"after_when": "ended"},
-            "$.after_when: expected nothing: this engine does not offer after_when yet",
-        ),
-        (
-            {"ready_when": {"port": 80}},
-            "$.ready_when: expected nothing: this engine does not offer ready_when yet",
-        ),
-        (
-            {"memory_bytes": 1},
-            "$.memory_bytes: expected nothing: this engine does not offer memory_bytes yet",
-        ),
-    ],
+    [],
 )
 def test_what_is_not_offered_yet_is_refused_by_name(members: dict[str, Any], message: str) -> None:
     assert refusal(p.BashParams, **members) == message
     assert refusal(p.ExecuteParams, **members) == message
+
+
+def test_a_limit_of_memory_is_a_positive_integer_and_no_matter_of_code() -> None:
+    expected = "$.memory_bytes: expected integer between 1 and 2^53"
+    for value in (0, -1, 1 << 54):
+        assert refusal(p.BashParams, memory_bytes=value, command="x") == expected
+    assert p.ExecuteParams(argv=["x"], memory_bytes=1).memory_bytes == 1
+    with pytest.raises(InvalidParams) as raised:
+        p.ExecuteParams(code="1", memory_bytes=1)
+    refused = "$.memory_bytes: expected nothing beside code: it runs where others do"
+    assert str(raised.value) == refused
 
 
 @pytest.mark.parametrize("code", ["x", "x" * 1_048_576, "é" * 524_288])
@@ -329,6 +363,7 @@ def test_the_identity_of_a_job_leaves_out_what_is_about_the_call() -> None:
         "key": "k",
     }
     defaults = {"session": True, "stdin": "null", "streams": "merged", "pty": False, "env": None}
+    defaults |= {"lane": None, "after": [], "after_when": "succeeded"}
     assert p.job_identity(decode(p.BashParams, **about_the_call, **defaults)) == plain
     assert plain == b'{"command":"true"}'
 
@@ -343,11 +378,20 @@ def test_the_identity_of_a_job_leaves_out_what_is_about_the_call() -> None:
         {"env": {"A": "1"}},
         {"stdin": {"text": ""}},
         {"streams": "split"},
+        {"lane": "gpu"},
+        {"after": ["t1"]},
     ],
 )
 def test_the_identity_of_a_job_tells_other_jobs_apart(members: dict[str, Any]) -> None:
     plain = p.job_identity(decode(p.BashParams))
     assert p.job_identity(decode(p.BashParams, **members)) != plain
+
+
+def test_when_others_have_to_end_is_part_of_the_identity_of_a_job() -> None:
+    plain = p.job_identity(decode(p.BashParams, after=["t1"]))
+    assert p.job_identity(decode(p.BashParams, after=["t1"], after_when="succeeded")) == plain
+    assert p.job_identity(decode(p.BashParams, after=["t1"], after_when="ended")) != plain
+    assert p.job_identity(decode(p.BashParams, after=["t2"])) != plain
 
 
 def test_the_identity_of_a_job_does_not_hang_on_the_order_of_members() -> None:
@@ -377,3 +421,32 @@ def test_what_is_written_is_text_or_bytes_or_nothing_but_an_end() -> None:
     one = "$: expected exactly one of text and base64"
     assert refusal(p.WriteStdinParams, eof=False) == one
     assert refusal(p.WriteStdinParams, text="x", base64="eA==", eof=True) == one
+
+
+def test_a_wait_for_many_takes_its_time_by_either_name_and_240_seconds_at_most() -> None:
+    assert decode(p.WaitAnyParams).wait_seconds == 240
+    assert decode(p.WaitAnyParams, wait_seconds=0).wait_seconds == 0
+    assert decode(p.WaitAnyParams, timeout_secs=3).wait_seconds == 3
+    assert decode(p.WaitAnyParams, wait_seconds=1e9).wait_seconds == 240
+    assert decode(p.WaitAnyParams, timeout_secs=1e9).wait_seconds == 240
+    both = refusal(p.WaitAnyParams, wait_seconds=1, timeout_secs=1)
+    assert both == "$: expected at most one of wait_seconds and timeout_secs"
+
+
+def test_a_wait_for_many_takes_1_to_10000_handles_or_none() -> None:
+    assert decode(p.WaitAnyParams).ids is None
+    assert len(decode(p.WaitAnyParams, ids=["t1"] * 10_000).ids) == 10_000
+    for wrong in ([], ["t1"] * 10_001):
+        assert refusal(p.WaitAnyParams, ids=wrong) == "$.ids: expected array of 1 to 10000 handles"
+    assert refusal(p.WaitAnyParams, ids=["t 1"]).startswith("$.ids[0]: expected handle of 1 to 84")
+
+
+def test_a_manager_session_id_is_as_for_the_inbox_and_nothing_beside_ids() -> None:
+    assert decode(p.WaitAnyParams, manager_session_id="ann").as_ == "ann"
+    assert decode(p.WaitAnyParams, manager_session_id="ann", **{"as": "ann"}).as_ == "ann"
+    assert decode(p.WaitAnyParams, manager_session_id="No Name", ids=["t1"]).as_ is None
+    other = refusal(p.WaitAnyParams, manager_session_id="ann", **{"as": "bob"})
+    assert other == '$.manager_session_id: expected "bob", as in as'
+    assert refusal(p.WaitAnyParams, manager_session_id="No Name").startswith(
+        "$.manager_session_id: expected 1 to 64 characters"
+    )

@@ -74,7 +74,7 @@ def test_a_call_is_finished_running_or_not_reached_yet(method: str) -> None:
 def test_a_cancel_of_one_and_of_all_are_told_apart() -> None:
     facts = {"status": "cancelled", "outcome": "cancelled", "signalled": [7], "survivors": []}
     assert type(decode("cancel", facts)) is r.Cancelled
-    every = decode("cancel", {"tasks": [{"taskId": "t1", **facts}]})
+    every = decode("cancel", {"tasks": [{"taskId": "t1", **facts}], "count": 1})
     assert type(every) is r.CancelledAll
     assert every.tasks[0].signalled == [7]
 

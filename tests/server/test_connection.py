@@ -6,6 +6,7 @@ import json
 import struct
 import subprocess
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import Request
 
 from engine.server import connection as module
+from engine.server import stream as stream_module
 from engine.server.connection import Connection
 from engine.server.dispatcher import Request as EngineRequest
 
@@ -266,6 +268,101 @@ async def test_a_client_with_too_many_unread_bytes_of_replies_is_dropped(
         assert False in gate.settled
     reasons = [entry["reason"] for entry in logs if entry["event"] == "connection dropped"]
     assert reasons[:1] == ["the client does not read its replies"]
+    (entry, *_rest) = (entry for entry in logs if entry["event"] == "connection dropped")
+    assert entry["unwrittenBytes"] > 20 << 20
+    assert entry["unwrittenReplies"] == -(-entry["unwrittenBytes"] // 1_000_040)
+
+
+@pytest.mark.case("C134")
+async def test_a_client_that_takes_no_data_is_dropped_and_what_it_missed_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stream_module.WRITE_STALL_SECS == 30.0
+    monkeypatch.setattr(stream_module, "WRITE_STALL_SECS", 0.2)
+    gone = trio.Event()
+
+    async def big(request: EngineRequest, params: Any) -> str:
+        return "x" * 1_000_000
+
+    async with serving(
+        tmp_path, {"big": raw(big)}, closed=lambda _connection: gone.set()
+    ) as served:
+        with capture_logs() as logs:
+            stream = await raw_client(served)
+            async with stream:
+                await stream.send_all(frame(request("big")) * 30)
+                with trio.fail_after(LIMIT):
+                    await gone.wait()
+                taken = await read_all(stream)  # what was on its way, then the end
+    (entry,) = (entry for entry in logs if entry["event"] == "connection dropped")
+    assert entry["reason"] == "the client takes no data"
+    assert 5 <= entry["unwrittenReplies"] <= 30  # the bounds: 4 MiB, and one reply over it
+    assert 4 << 20 < entry["unwrittenBytes"] < 31_000_000
+    assert len(taken) < 31_000_000 - entry["unwrittenBytes"] + 1_000_100
+
+
+async def test_a_message_in_too_many_frames_is_closed_with_1009(tmp_path: Path) -> None:
+    async with serving(tmp_path) as served, await raw_client(served) as stream:
+        fragments = frame(b"x", is_last=False) + frame(b"x", opcode=0, is_last=False) * 20_000
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send_what_is_taken, stream, fragments)
+            assert await read_all(stream) == b"\x88\x02\x03\xf1"
+
+
+async def send_what_is_taken(stream: trio.SocketStream, data: bytes) -> None:
+    with suppress(trio.BrokenResourceError):
+        await stream.send_all(data)
+
+
+async def test_what_is_heavy_is_done_one_at_a_time_and_not_for_one_who_reads_nothing(
+    tmp_path: Path,
+) -> None:
+    inside, most, done = 0, 0, 0
+    gate = Gate()
+
+    async def heavy(request: EngineRequest, params: Any) -> str:
+        nonlocal inside, most, done
+        await gate.method(request, params)
+        async with request.connection.heavy_turn():
+            inside += 1
+            most = max(most, inside)
+            await trio.lowlevel.checkpoint()
+            inside, done = inside - 1, done + 1
+        return "x" * 900_000
+
+    async with (
+        serving(tmp_path, {"heavy": raw(heavy)}) as served,
+        served.client() as other,
+        await raw_client(served) as stream,
+    ):
+        await stream.send_all(frame(request("heavy")) * 100)
+        await gate.wait_until("started", 100)
+        gate.opened.set()
+        before = -1
+        while done != before:  # until no more is done for it
+            before = done
+            for _ in range(20):
+                assert (await call(other, "get_data"))["result"] == ["hello", 5]
+        assert (most, done < 20) == (1, True)
+        assert len((await call(other, "heavy"))["result"]) == 900_000
+
+
+async def test_two_thousand_calls_of_one_id_are_all_cancelled_by_one_request(
+    tmp_path: Path,
+) -> None:
+    gate = Gate()
+    async with (
+        serving(tmp_path, {"gate": raw(gate.method)}) as served,
+        served.client() as websocket,
+    ):
+        for _ in range(2_000):
+            await websocket.send_message('{"jsonrpc":"2.0","id":1,"method":"gate"}')
+        await gate.wait_until("started", 2_000)
+        cancel = '{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}'
+        await websocket.send_message(f"[{','.join([cancel] * 64)}]")
+        with trio.fail_after(LIMIT):
+            codes = [(await receive(websocket))["error"]["code"] for _ in range(2_000)]
+        assert set(codes) == {-32008}
 
 
 async def test_a_silent_client_is_pinged_and_stays(

@@ -12,6 +12,7 @@ from serving import LIMIT, Gate, call, raw, receive, serving
 from structlog.testing import capture_logs
 from trio_websocket import ConnectionClosed
 
+from engine.errors import InvalidState
 from engine.protocol.params import EngineInfoParams
 from engine.server.dispatcher import Method, Request
 
@@ -244,7 +245,8 @@ async def test_requests_in_flight_on_a_connection_are_bounded_in_number(tmp_path
             await websocket.send_message(json.dumps(message))
         reply = await receive(websocket)
         assert (reply["id"], reply["error"]["code"]) == (3, -32007)
-        assert reply["error"]["data"] == {"kind": "overloaded", "limit": 3}
+        data = {"kind": "overloaded", "limit": 3, "setting": "max_waits"}
+        assert reply["error"]["data"] == data
         gate.opened.set()
         assert sorted([(await receive(websocket))["id"] for _ in range(3)]) == [0, 1, 2]
         assert await call(websocket, "get_data", id_="marker") == MARKER
@@ -380,3 +382,47 @@ async def test_hostile_json_is_refused_and_harms_no_connection(
         assert (reply["id"], reply["error"]["code"]) == expected
         assert await call(websocket, "get_data", id_="marker") == MARKER
         assert await call(other, "get_data", id_="marker") == MARKER
+
+
+async def test_a_request_knows_what_had_been_delivered_when_it_came(tmp_path: Path) -> None:
+    gate = trio.Event()
+
+    async def deliver(request: Request, params: Any) -> None:
+        def settle(written: bool) -> None:
+            request.connection.deliveries += written
+
+        request.also_finished(settle)
+
+    async def known(request: Request, params: Any) -> int:
+        await gate.wait()
+        return request.deliveries
+
+    methods = {"deliver": raw(deliver), "known": raw(known)}
+    async with serving(tmp_path, methods) as served, served.client() as client:
+        early = {"jsonrpc": "2.0", "id": "early", "method": "known"}
+        await client.send_message(json.dumps(early))
+        await call(client, "deliver", id_="delivery")
+        gate.set()
+        assert await receive(client) == {"jsonrpc": "2.0", "id": "early", "result": 0}
+        assert (await call(client, "known", id_="late"))["result"] == 1
+
+
+async def test_all_who_asked_are_told_what_became_of_a_reply_in_their_order(
+    tmp_path: Path,
+) -> None:
+    told: list[tuple[str, bool]] = []
+
+    async def note(request: Request, params: Any) -> None:
+        request.finished = lambda written: told.append(("first", written))
+        request.also_finished(lambda written: told.append(("second", written)))
+        request.also_finished(lambda written: told.append(("third", written)))
+        if params is not None:
+            raise InvalidState("no", state="none")
+
+    async with serving(tmp_path, {"note": raw(note)}) as served, served.client() as client:
+        await call(client, "note")
+        await call(client, "get_data")  # by then the first reply is settled
+        assert told == [("first", True), ("second", True), ("third", True)]
+        told.clear()
+        await call(client, "note", {})
+        assert told == [("first", False), ("second", False), ("third", False)]

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import socket
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,16 @@ from trio_websocket import ConnectionClosed, WebSocketConnection
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect, unix_connect
 
-from engine.server import frontdoor
+from engine.server import frontdoor, porch
 from engine.server.doors import Doors
+from engine.server.listeners import peer_name
+
+HANDSHAKE = (
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+)
 
 
 def status_of(response: bytes) -> int:
@@ -277,11 +286,47 @@ async def test_over_the_limit_of_connections_a_client_is_told_and_sent_away(
     async with serving(tmp_path, max_connections=1) as served:
         async with served.client() as websocket:
             assert (await call(websocket, "get_data"))["result"] == ["hello", 5]
-            assert status_of(await served.exchange(b"")) == 503
+            assert status_of(await served.get("/rpc", *HANDSHAKE, bearer(served))) == 503
+            assert status_of(await served.get("/rpc", *HANDSHAKE)) == 401
+            assert status_of(await served.get("/livez")) == 200
             assert (await call(websocket, "get_data"))["result"] == ["hello", 5]
         with trio.fail_after(LIMIT):
-            while status_of(await served.get("/livez")) != 200:
+            while status_of(await _knock(served)) != 101:
                 pass  # each try waits for an answer: until the engine has seen the end
+
+
+async def test_of_those_that_are_not_in_the_one_that_came_first_goes_for_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert porch.MOST_OUTSIDE == 1_000
+    monkeypatch.setattr(porch, "MOST_OUTSIDE", 2)
+    async with serving(tmp_path) as served, served.client() as websocket, AsyncExitStack() as stack:
+        silent = []
+        for _ in range(3):
+            silent.append(await trio.open_tcp_stream("127.0.0.1", served.port))
+            stack.push_async_callback(silent[-1].aclose)
+        with trio.fail_after(LIMIT):
+            assert await read_all(silent[0]) == b""
+        await silent[1].send_all(b"GET /livez HTTP/1.1\r\nHost: localhost:%d\r\n\r\n" % served.port)
+        with trio.fail_after(LIMIT):
+            assert status_of(await read_all(silent[1])) == 200
+        for _ in range(4):
+            assert status_of(await served.get("/livez")) == 200
+        # Those that are in are nobody's room.
+        assert (await call(websocket, "get_data"))["result"] == ["hello", 5]
+
+
+async def _knock(served: Served) -> bytes:
+    """The answer to a handshake."""
+    head = ["GET /rpc HTTP/1.1", f"Host: 127.0.0.1:{served.port}", *HANDSHAKE, bearer(served)]
+    with trio.fail_after(LIMIT):
+        async with await trio.open_tcp_stream("127.0.0.1", served.port) as stream:
+            await stream.send_all("\r\n".join([*head, "", ""]).encode())
+            return bytes(await stream.receive_some())
+
+
+def bearer(served: Served) -> str:
+    return f"Authorization: Bearer {served.tokens.agent}"
 
 
 async def test_no_descriptor_left_is_waited_out_and_not_the_end(tmp_path: Path) -> None:
@@ -379,4 +424,4 @@ async def test_a_peer_on_the_socket_in_the_home_is_told_by_its_process() -> None
     ours, theirs = socket.socketpair()
     with ours, theirs:
         sock = trio.socket.from_stdlib_socket(ours)
-        assert frontdoor.peer_name(sock) == f"pid {os.getpid()} uid {os.getuid()}"
+        assert peer_name(sock) == f"pid {os.getpid()} uid {os.getuid()}"

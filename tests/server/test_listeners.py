@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import stat
@@ -12,6 +13,8 @@ import trio
 
 from engine.server.listeners import (
     CannotListen,
+    missed_port,
+    name_again,
     open_tcp,
     open_unix,
     parse_listen,
@@ -60,13 +63,31 @@ async def test_the_port_is_chosen_once_and_kept(tmp_path: Path) -> None:
         assert tcp_port(again) == port
 
 
-async def test_a_kept_port_that_is_taken_is_an_error_and_no_move(tmp_path: Path) -> None:
+async def test_where_the_kept_port_is_taken_another_is_used_and_the_kept_one_stays_kept(
+    tmp_path: Path,
+) -> None:
     async with open_tcp(tmp_path) as first:
         port = tcp_port(first)
-        words = f"cannot listen on 127.0.0.1:{port}: Address already in use; it is kept in "
-        with pytest.raises(CannotListen, match=re.escape(words)):
-            open_tcp(tmp_path)
+        assert missed_port(tmp_path, first) is None
+        async with open_tcp(tmp_path) as second:
+            assert tcp_port(second) != port
+            assert missed_port(tmp_path, second) == port
+        words = f"cannot listen on 127.0.0.1:{port}: Address already in use"
+        with pytest.raises(CannotListen, match=re.escape(words)):  # one that somebody named is his
+            open_tcp(tmp_path, f"127.0.0.1:{port}")
     assert (tmp_path / "listen.port").read_text(encoding="ascii") == f"{port}\n"
+
+
+async def test_a_socket_that_has_lost_its_name_gets_it_again(tmp_path: Path) -> None:
+    async with open_unix(tmp_path) as listener:
+        (tmp_path / "engine.sock").unlink()
+        name_again(tmp_path)
+        client = await trio.open_unix_socket(tmp_path / "engine.sock")
+        with trio.fail_after(5):
+            async with await listener.accept(), client:
+                pass
+    remove_socket(tmp_path)
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("content", ["", "x", "0", "65536", "-1", "\u0661"])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import trio
 from openrpc_rules import check_document
 
 from engine.errors import DuplicateHandle
@@ -76,3 +80,28 @@ def test_the_fingerprint_changes_with_a_param_a_role_and_an_error(
             methods._wire.cache_clear()
             seen.append(methods.fingerprint())
     assert len(set(seen)) == 4
+
+
+@pytest.mark.parametrize("name", ["task_id", "kickoff_id"])
+async def test_while_a_call_is_about_a_task_nobody_drops_that(name: str) -> None:
+    asked: list[str | None] = []
+
+    class Catalog:
+        def using(self, handle: str | None) -> Any:
+            asked.append(handle)
+            return contextlib.nullcontext()
+
+    services = SimpleNamespace(
+        ready=trio.Event(), catalog=Catalog(), logs=SimpleNamespace(greet=lambda *_a, **_k: None)
+    )
+    services.ready.set()
+
+    async def handle(_request: object, _params: object) -> str:
+        return "done"
+
+    call = methods._when_ready(cast(Any, services), handle)
+    request = cast(Any, SimpleNamespace(role="observer"))
+    params = p.ReadTaskParams(as_="ci", **{name: "t8f3kr9"})
+    assert await call(request, params) == "done"
+    assert await call(request, p.EngineInfoParams(as_="ci")) == "done"
+    assert asked == ["t8f3kr9", None]

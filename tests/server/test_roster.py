@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from engine.server import roster as module
 from engine.server.roster import Roster
 
 
@@ -51,3 +54,20 @@ def test_what_is_recalled_is_never_newer_than_what_was_seen() -> None:
     roster.recall("old", 30)
     roster.recall("old", 20)
     assert (roster.last_seen("ci"), roster.last_seen("old")) == (50, 30)
+
+
+def test_of_too_many_callers_the_one_seen_longest_ago_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert module.MOST_CALLERS == 10_000
+    monkeypatch.setattr(module, "MOST_CALLERS", 3)
+    roster, one = Roster(), connection("anon-1")
+    for caller in ("a", "b", "c", "a", "d"):
+        roster.saw(caller, one, 10)
+    assert sorted(roster.names()) == ["a", "c", "d"]
+    assert [roster.connections(caller) for caller in "abcd"] == [1, 0, 1, 1]
+    roster.saw("b", one, 11)
+    roster.recall("e", 12)
+    assert sorted(roster.names()) == ["b", "d", "e"]
+    roster.closed(one)
+    assert [roster.connections(caller) for caller in "abcd"] == [0, 0, 0, 0]

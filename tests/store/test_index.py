@@ -7,10 +7,13 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import msgspec
+import pytest
 import trio
 
 from engine.model import Kind, Status, TaskRecord
-from engine.store.index import Index
+from engine.store import thinning
+from engine.store.index import MOST_LINES, Index
+from engine.store.lines import NewLine
 
 LIMIT = 10.0  # seconds for any wait here
 
@@ -29,9 +32,11 @@ def record(order: int, *, caller: str = "a", status: Status = Status.QUEUED) -> 
 
 
 @asynccontextmanager
-async def serving(path: Path, *, has_past: bool = False) -> AsyncIterator[Index]:
+async def serving(
+    path: Path, *, has_past: bool = False, most_lines: int = MOST_LINES
+) -> AsyncIterator[Index]:
     with (
-        closing(Index(path, lambda _done: None, has_past=has_past)) as index,
+        closing(Index(path, lambda _done: None, has_past=has_past, most_lines=most_lines)) as index,
         trio.fail_after(LIMIT),
     ):
         async with trio.open_nursery() as nursery:
@@ -89,7 +94,7 @@ async def test_the_list_is_newest_first_by_caller_state_and_cursor(tmp_path: Pat
         assert index.final_ids() == {"000001", "000002", "000003"}
         forgotten = index.changed_after(0, caller="a", states=["succeeded"])
         assert [(row.id, row.record) for row in forgotten] == [("000002", None)]
-        assert index.output_bytes() == 50
+        assert index.totals.output_bytes == 20
 
 
 async def test_rows_that_do_not_read_are_dropped_and_the_rest_stays(tmp_path: Path) -> None:
@@ -121,3 +126,18 @@ async def test_a_new_index_of_a_home_with_a_past_gives_out_no_number_twice(
 def test_a_record_of_an_older_engine_still_reads() -> None:
     old = b'{"id":"8f3kr9","caller":"ci","kind":"bash","title":"x","order":1,"created_at":5}'
     assert msgspec.json.decode(old, type=TaskRecord).status == "queued"
+
+
+async def test_a_limit_of_lines_that_is_lower_now_is_reached_with_nothing_new_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thinning, "MOST_DROPPED", 300)
+    async with serving(tmp_path / "index.db") as index:
+        index.note([NewLine(5, 1, f"c{i % 7}", None, "output", "x") for i in range(2_000)])
+        await index.flush()
+        assert index.line_count == 2_000
+    async with serving(tmp_path / "index.db", most_lines=1_000) as index:
+        while index.line_count > 1_000:
+            await index.flush()
+        (rows,) = index.reader.execute("SELECT count(*) FROM line").fetchone()
+        assert index.line_count == rows == 980

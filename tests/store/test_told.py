@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.store.told import Position, Told, ToldFile
+from engine.store.told import Entry, Position, Receipt, Told, ToldFile
 
 ONE = Position(caller="ci", marks=[1, 2, 3, 4, 5, 6, 7, 8], read_to=9)
 TOLD = Told(task="aaaaaa", caller="ci", output=(3, 0), lines=[0, 0, 0, 4, 4, 4, 4, 4])
+RECEIPT = Receipt(caller="ci", handle="taaaaaa", state="delivered", delivery="d-1")
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def file(path: Path) -> Iterator[ToldFile]:
     file.close()
 
 
-def read(path: Path) -> list[Position | Told]:
+def read(path: Path) -> list[Entry]:
     file = ToldFile(path)
     try:
         return file.read()
@@ -43,12 +44,34 @@ def test_what_was_appended_is_there_at_once_for_whoever_opens_it(
     assert read(path) == [ONE, TOLD]
 
 
+def test_several_are_appended_in_one_write(
+    path: Path, file: ToldFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[bytes] = []
+    write = os.write
+
+    def note(fd: int, data: bytes) -> int:
+        writes.append(data)
+        return write(fd, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", note)
+        file.append(RECEIPT, TOLD, ONE)
+    assert len(writes) == 1
+    assert read(path) == [RECEIPT, TOLD, ONE]
+    assert file.size == path.stat().st_size
+
+
 def test_a_line_that_was_written_in_part_spoils_no_other(path: Path, file: ToldFile) -> None:
     file.append(ONE)
     os.truncate(path, path.stat().st_size - 5)
     file.append(TOLD)
     assert read(path) == [TOLD]
-    path.write_bytes(b"\xff\0\n{}\n" + path.read_bytes())
+    nested = b'\n{"type":"told","x":' + b"[" * 100_000
+    too_great = b'\n{"type":"position","caller":"a","marks":[1,1,1,1,1,1,1,1],"read_to":1%s}' % (
+        b"0" * 30
+    )
+    path.write_bytes(b"\xff\0\n{}\n" + nested + too_great + path.read_bytes())
     assert read(path) == [TOLD]
 
 

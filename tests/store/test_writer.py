@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from engine.store.writer import BatchWriter, StoreUnavailable, open_database
+from engine.store.opening import Plan, open_database
+from engine.store.writer import BatchWriter, StoreUnavailable
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS item (name TEXT PRIMARY KEY, value INTEGER);"
+PLAN = Plan(SCHEMA, 1, "FULL")
 LIMIT = 10.0  # seconds for any wait here
 
 Item = tuple[str, int]
@@ -27,7 +29,7 @@ def rows(path: Path) -> dict[str, int]:
 
 async def test_what_was_put_is_committed_when_flush_returns(tmp_path: Path) -> None:
     path, told = tmp_path / "db", list[int]()
-    with closing(open_database(path, SCHEMA, synchronous="FULL")) as connection:
+    with closing(open_database(path, PLAN).connection) as connection:
         writer = BatchWriter[Item](connection, apply, told.append)
         with trio.fail_after(LIMIT):
             async with trio.open_nursery() as nursery:
@@ -43,7 +45,7 @@ async def test_what_was_put_is_committed_when_flush_returns(tmp_path: Path) -> N
 
 async def test_of_items_under_one_key_the_newest_is_written(tmp_path: Path) -> None:
     path, told = tmp_path / "db", list[int]()
-    with closing(open_database(path, SCHEMA, synchronous="NORMAL")) as connection:
+    with closing(open_database(path, PLAN).connection) as connection:
         writer = BatchWriter[Item](connection, apply, told.append)
         for value in range(1000):
             writer.put("a", ("a", value))
@@ -61,7 +63,7 @@ async def test_of_items_under_one_key_the_newest_is_written(tmp_path: Path) -> N
 
 async def test_what_is_left_at_the_end_is_written_still(tmp_path: Path) -> None:
     path = tmp_path / "db"
-    with closing(open_database(path, SCHEMA, synchronous="FULL")) as connection:
+    with closing(open_database(path, PLAN).connection) as connection:
         writer = BatchWriter[Item](connection, apply, lambda _count: None)
         with trio.fail_after(LIMIT):
             async with trio.open_nursery() as nursery:
@@ -76,7 +78,7 @@ async def test_a_database_that_refuses_is_told_and_written_as_soon_as_it_takes_i
 ) -> None:
     path = tmp_path / "db"
     with (
-        closing(open_database(path, SCHEMA, synchronous="FULL")) as connection,
+        closing(open_database(path, PLAN).connection) as connection,
         closing(sqlite3.connect(path, isolation_level=None)) as other,
     ):
         connection.execute("PRAGMA busy_timeout=10")
@@ -98,37 +100,3 @@ async def test_a_database_that_refuses_is_told_and_written_as_soon_as_it_takes_i
                         continue
                 assert rows(path) == {"a": 1}
                 nursery.cancel_scope.cancel()
-
-
-@pytest.mark.parametrize("damage", [b"garbage " * 2000, b"SQLite format 3\0" + b"\xff" * 8000])
-def test_a_damaged_file_is_set_aside_whole_and_an_empty_one_takes_its_place(
-    tmp_path: Path, damage: bytes
-) -> None:
-    path = tmp_path / "db"
-    path.write_bytes(damage)
-    with closing(open_database(path, SCHEMA, synchronous="FULL")) as connection:
-        assert connection.execute("SELECT count(*) FROM item").fetchone() == (0,)
-    (aside,) = tmp_path.glob("db.damaged-*")
-    assert aside.read_bytes() == damage
-
-
-def test_a_page_that_is_damaged_amid_the_file_is_found_at_the_start(tmp_path: Path) -> None:
-    path = tmp_path / "db"
-    with closing(open_database(path, SCHEMA, synchronous="FULL")) as connection:
-        connection.execute("BEGIN")
-        apply(connection, [(f"name {i}", i) for i in range(5000)])
-        connection.execute("COMMIT")
-    data = bytearray(path.read_bytes())
-    data[8192 : 8192 + 4096] = b"\xaa" * 4096
-    path.write_bytes(data)
-    with closing(open_database(path, SCHEMA, synchronous="FULL")) as connection:
-        assert connection.execute("SELECT count(*) FROM item").fetchone() == (0,)
-    assert len(list(tmp_path.glob("db.damaged-*"))) == 1
-
-
-def test_a_database_that_cannot_be_opened_is_left_where_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "db"
-    path.mkdir()
-    with pytest.raises(sqlite3.OperationalError):
-        open_database(path, SCHEMA, synchronous="FULL")
-    assert [entry.name for entry in tmp_path.iterdir()] == ["db"]

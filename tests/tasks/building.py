@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
@@ -15,13 +16,19 @@ from engine.jobs.directory import Asked, Base, TaskDirectory
 from engine.jobs.executor import JobListener, LaunchRefused, Order, Outcome, Written
 from engine.jobs.local import LocalExecutor
 from engine.model import TaskRecord
-from engine.store.index import Index
+from engine.store.index import Committed, Index
 from engine.store.ledger import Ledger
 from engine.tasks.accepting import Acceptor
 from engine.tasks.ahead import DirectoriesAhead
 from engine.tasks.cancelling import Canceller
 from engine.tasks.catalog import Catalog
+from engine.tasks.inbox import Inbox
+from engine.tasks.lanes import Lanes
+from engine.tasks.mode import Mode
 from engine.tasks.pythons import PythonSessions
+from engine.tasks.retention import Retention
+from engine.tasks.rounds import Rounds
+from engine.tasks.schedule import Schedule
 from engine.tasks.sessions import ShellSessions
 from engine.tasks.starting import Starter
 from engine.tasks.supervisor import Supervisor
@@ -47,12 +54,15 @@ class FakeJob:
         listener.on_ended(record, b"")
         return Outcome.GONE
 
-    async def cancel(self, grace_secs: float) -> list[int]:
+    async def cancel(self, grace_secs: float) -> list[int] | None:
         self._cancelled.set()
         return [1]
 
     async def survivors(self) -> list[dict[str, Any]]:
         return []
+
+    async def listener(self) -> str:
+        return "unknown"
 
     async def write(self, data: bytes, *, eof: bool) -> Written | None:
         return None
@@ -104,6 +114,9 @@ class NoLog:
     def gone(self, record: TaskRecord) -> None:
         return
 
+    def remark(self, record: TaskRecord, text: str) -> None:
+        return
+
 
 def refuse() -> FakeJob:
     raise LaunchRefused("no process for a keeper")
@@ -117,6 +130,7 @@ class Built:
     catalog: Catalog
     index: Index
     ledger: Ledger
+    retention: Retention  # which does not serve
     nursery: trio.Nursery
 
 
@@ -126,20 +140,34 @@ async def built(path: Path, executor: FakeExecutor, **settings: Any) -> AsyncIte
     for folder in (home.tasks, home.sessions):
         folder.mkdir(parents=True, exist_ok=True)
     waits = Waits()
+
+    def committed(_done: Committed) -> None:
+        waits.wake("tasks")
+        retention.check()
+
     with (
-        closing(Index(home.index, lambda _done: waits.wake("tasks"))) as index,
+        closing(Index(home.index, committed)) as index,
         closing(Ledger(home.record)) as ledger,
         trio.fail_after(LIMIT),
     ):
         async with trio.open_nursery() as nursery:
             await nursery.start(index.serve)
             await nursery.start(ledger.serve)
+            if not os.listdir(home.tasks):
+                await ledger.set_complete()  # as `recover` has it in a home that is new
             catalog = Catalog(home, index, ledger)
+            wanted = Settings(min_free_bytes=0, **settings)
+            retention = Retention(wanted, index, ledger, catalog, NoLog())
             starter = Starter(str(home.path), 1 << 30)
             sessions = ShellSessions(home.sessions)
             directories = DirectoriesAhead(home, catalog.is_buried)
             warm = WarmShells(executor, starter, sessions, directories, 2)
-            wanted = Settings(min_free_bytes=0, **settings)
+            lanes = Lanes(wanted.lanes, ledger)
+            inbox = Inbox(ledger, waits)
+            rounds = Rounds(catalog, ledger, inbox, waits)
+            schedule = Schedule(
+                slots=wanted.slot_count, lanes=lanes, mode=Mode(ledger), standing=rounds.end_of
+            )
             supervisor = Supervisor(
                 acceptor=Acceptor(
                     home=home,
@@ -148,9 +176,11 @@ async def built(path: Path, executor: FakeExecutor, **settings: Any) -> AsyncIte
                     ledger=ledger,
                     directories=directories,
                     warm=warm,
+                    lanes=lanes,
+                    rounds=rounds,
                     latest_order=index.latest_order,
                 ),
-                slots=wanted.slot_count,
+                schedule=schedule,
                 executor=executor,
                 starter=starter,
                 sessions=sessions,
@@ -164,9 +194,12 @@ async def built(path: Path, executor: FakeExecutor, **settings: Any) -> AsyncIte
                 ledger=ledger,
                 catalog=catalog,
                 waits=waits,
-                task_log=NoLog(),
+                inbox=inbox,
+                rounds=rounds,
+                task_log=retention,
                 job_nursery=nursery,
             )
+            nursery.start_soon(supervisor.serve_mode)
             yield Built(
                 home=home,
                 supervisor=supervisor,
@@ -174,6 +207,7 @@ async def built(path: Path, executor: FakeExecutor, **settings: Any) -> AsyncIte
                 catalog=catalog,
                 index=index,
                 ledger=ledger,
+                retention=retention,
                 nursery=nursery,
             )
             nursery.cancel_scope.cancel()

@@ -33,3 +33,19 @@ async def test_a_forgotten_task_is_expired_and_a_strange_one_unknown(tmp_path: P
             with pytest.raises(UnknownHandle):
                 engine.catalog.find(handle)
         assert not task.directory.path.exists()
+
+
+async def test_of_each_caller_the_tasks_that_have_not_ended_are_counted(tmp_path: Path) -> None:
+    async with built(tmp_path, FakeExecutor(), slots=1) as engine:
+        first, second = [await engine.supervisor.accept(ask()) for _ in range(2)]
+        await engine.supervisor.accept(ask("other"))
+        await engine.supervisor.wait_inline(first, 0)
+        count = engine.catalog.count_unfinished
+        assert (count("ci"), count("other"), count("nobody")) == (2, 1, 0)
+        await engine.canceller.cancel(second, 0, by="ci")
+        assert count("ci") == 1
+        await engine.canceller.cancel(first, 0, by="ci")
+        assert (count("ci"), count("other")) == (0, 1)
+        undone = await engine.supervisor.accept(ask())
+        engine.catalog.retire(undone)
+        assert count("ci") == 0

@@ -44,6 +44,8 @@ def end(cause: str, code: int | None, signal: int | None = None, **more: Any) ->
         (end("cancelled", None, 15), "cancelled", "cancelled", None, "SIGTERM"),
         (end("deadline", 3), "timed_out", "deadline", 3, None),
         (end("lost", None), "lost", "lost", None, None),
+        (end("out_of_memory", None, 9), "failed", "out_of_memory", None, "SIGKILL"),
+        (end("out_of_memory", 137), "failed", "out_of_memory", 137, None),
     ],
 )
 def test_status_and_reason_follow_from_cause_and_code(
@@ -54,6 +56,12 @@ def test_status_and_reason_follow_from_cause_and_code(
     assert (record.exit_code, record.signal) == (code, signal)
     assert (record.started_at, record.ended_at, record.duration_ms) == (2_000, 5_500, 3_500)
     assert (record.cpu_ms, record.cwd, record.output_bytes) == (12, "/there", 4)
+
+
+def test_the_peak_of_memory_is_known_where_a_cgroup_measured_it() -> None:
+    assert ending.ended(RECORD, end("exit", 0)).max_rss_bytes is None
+    measured = end("exit", 0, oomKills=0, maxRssBytes=4096)
+    assert ending.ended(RECORD, measured).max_rss_bytes == 4096
 
 
 def test_what_could_not_be_started_says_why_and_keeps_its_directory() -> None:
@@ -81,7 +89,7 @@ def test_code_has_a_value_or_an_error_with_its_type() -> None:
 def test_code_that_ends_its_session_has_failed_whatever_its_exit_code() -> None:
     record = ending.ended(CALL, end("exit", 0, value=None, sessionReset=True))
     assert (record.status, record.exit_code, record.session_reset) == ("failed", 0, True)
-    record = ending.ended(CALL, ending.lost(CALL, 9_000, (), None))
+    record = ending.ended(CALL, ending.lost(CALL, 9_000, (), (), None))
     assert (record.status, record.session_reset) == ("lost", True)
     alone = msgspec.structs.replace(CALL, session=False)
     record = ending.ended(alone, end("exit", 0, value=None, sessionReset=True))
@@ -125,6 +133,6 @@ def test_a_lost_job_keeps_its_start_and_its_output() -> None:
         before = TaskRecord(
             id="x", caller="ci", kind=Kind.BASH, title="x", order=1, created_at=1, started_at=known
         )
-        record = ending.ended(before, ending.lost(before, 9_000, (5,), claimed))
+        record = ending.ended(before, ending.lost(before, 9_000, (5,), (), claimed))
         assert (record.status, record.started_at) == ("lost", wanted)
         assert (record.ended_at, record.output_bytes) == (9_000, 5)

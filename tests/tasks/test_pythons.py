@@ -24,7 +24,7 @@ from engine.jobs.pythonlocal import InterpreterFailed, PythonSession, SessionOve
 from engine.jobs.shellstate import ShellState, encode_state
 from engine.keeper import processes
 from engine.model import Kind, Status
-from engine.tasks.accepting import record_of
+from engine.tasks.infolder import record_of
 from engine.tasks.pythons import OpeningCancelled, PythonSessions
 from engine.tasks.sessions import ShellSessions
 from engine.tasks.starting import Starter
@@ -78,13 +78,13 @@ class Built:
     async def watch(self, task: Task, job: Any) -> dict[str, Any]:
         ends: list[dict[str, Any]] = []
 
-        def ignore(task: Task, news: dict[str, Any]) -> None:
+        def ignore(task: Task, news: object) -> None:
             return
 
         def ended(task: Task, record: dict[str, Any], state: bytes) -> None:
             ends.append(record)
 
-        await job.watch(Listener(task, ignore, ignore, ended))
+        await job.watch(Listener(task, ignore, ignore, ignore, ended))
         (record,) = ends
         return record
 
@@ -349,7 +349,7 @@ async def test_a_keeper_that_is_killed_in_a_call_is_told_of_by_that_alone(tmp_pa
         claim = task.directory.read_claim()
         assert claim is not None
         os.kill(int(claim.split()[0]), signal.SIGKILL)
-        assert await job.watch(Listener(task, *[lambda *_: None] * 3)) is Outcome.BROKEN
+        assert await job.watch(Listener(task, *[lambda *_: None] * 4)) is Outcome.BROKEN
         task, spec = it.task("1")
         await it.watch(task, await it.pythons.launch(task, spec))
         assert not task.record.session_reset

@@ -50,7 +50,7 @@ async def test_a_call_that_was_accepted_and_not_begun_is_begun_in_its_turn(tmp_p
     async with built(tmp_path, executor, slots=1) as engine:
         third, first, second = (leave_spec(engine, order) for order in (9, 7, 8))
         assert await recovered(engine) == Recovery(queued=3)
-        assert [task.id for task in engine.supervisor.queue] == [second, third]
+        assert [task.id for task in engine.supervisor.schedule.queue] == [second, third]
         late = await engine.supervisor.accept(ask())
         assert late.record.order == 10
         for id_ in (first, second, third):
@@ -63,7 +63,6 @@ async def test_a_call_that_was_accepted_and_not_begun_is_begun_in_its_turn(tmp_p
 async def test_its_key_is_its_own_though_it_was_not_written(tmp_path: Path) -> None:
     executor = FakeExecutor()
     async with built(tmp_path, executor) as engine:
-        engine.ledger.set_complete()
         id_ = leave_spec(engine, 1, key="K", digest="d")
         await recovered(engine)
         again = await engine.supervisor.accept(ask(key="K", digest="d"))
@@ -171,3 +170,41 @@ async def test_a_task_that_runs_is_in_an_index_that_is_new(
         record = engine.index.find(id_)
         assert record is not None
         assert (record.status, record.started_at, record.cwd) == ("running", 5, "/")
+
+
+@pytest.mark.parametrize("sign", ["a row", "output"])
+async def test_a_task_that_has_begun_is_not_begun_again_where_its_claim_is_gone(
+    tmp_path: Path, sign: str
+) -> None:
+    executor = FakeExecutor()
+    async with built(tmp_path, executor) as engine:
+        id_ = leave_spec(engine, 1)
+        if sign == "a row":
+            task = await recovered(engine)
+            assert task == Recovery(queued=1)
+            await trio.testing.wait_all_tasks_blocked()
+            await engine.index.flush()
+        else:
+            (engine.home.tasks / id_ / "output").write_text("begun\n")
+    launched = list(executor.launched)
+    async with built(tmp_path, executor) as engine:
+        assert await recovered(engine) == Recovery(adopted=1)
+        again = engine.catalog.find("t" + id_)
+        await engine.supervisor.wait_ended(again, 5)
+        assert (again.record.status, executor.launched) == ("lost", launched)
+
+
+async def test_what_stands_in_the_place_of_a_folder_is_put_aside_and_its_task_is_lost(
+    tmp_path: Path,
+) -> None:
+    async with built(tmp_path, FakeExecutor()) as engine:
+        task = await engine.supervisor.accept(ask())
+        await engine.supervisor.wait_inline(task, 0)
+        await engine.index.flush()
+    shutil.rmtree(task.directory.path)
+    task.directory.path.symlink_to("/etc")
+    async with built(tmp_path, FakeExecutor()) as engine:
+        assert await recovered(engine) == Recovery(aside=1, gone=1)
+        again = engine.catalog.find(task.record.task_id)
+        await engine.supervisor.wait_ended(again, 5)
+        assert again.record.status == "lost"

@@ -52,13 +52,16 @@ def test_a_listener_hands_on_the_news_with_its_task() -> None:
         task,
         lambda *news: heard.append(("started", *news)),
         lambda *news: heard.append(("grew", *news)),
+        lambda *news: heard.append(("blocked", *news)),
         lambda *news: heard.append(("ended", *news)),
     )
     listener.on_started({"pid": 1})
     listener.on_grew({"sizes": [1]})
+    listener.on_blocked("idle")
     listener.on_ended({"exitCode": 0}, b"state")
     assert heard == [
         ("started", task, {"pid": 1}),
         ("grew", task, {"sizes": [1]}),
+        ("blocked", task, "idle"),
         ("ended", task, {"exitCode": 0}, b"state"),
     ]

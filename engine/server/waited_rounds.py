@@ -1,0 +1,202 @@
+"""Rounds as a wait over many handles sees them; see `updates.Waited`.
+
+A round is ready when no seat runs: then it has the answers of all. Before that it is once for each
+seat that has failed, or is blocked, with the answer of that seat alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from typing import Any, Final
+
+import trio
+
+from engine.jobs.plaintext import json_bytes
+from engine.server import outputs, replies
+from engine.server.methods_run import finished
+from engine.server.updates import List, Look, look_at
+from engine.server.waited import OUTPUT_BYTES, Waiter
+from engine.tasks.rounds import Round, Seat
+from engine.tasks.schedule import Positions
+from engine.tasks.task import Task
+
+ROOM: Final = 5 / 2  # of the room for a task, what the outputs of all seats may take
+_TOLD_ONCE: Final = ("ready_when",)  # of a task, but not in a round
+# Of a reply about a task that has ended, what stands in its seat.
+_ENDED: Final = (
+    *("taskId", "status", "exitCode", "signal", "reason", "durationMs", "value", "error"),
+    *("output", "stdout", "stderr", "outputBytes", "omittedBytes", "omittedLines"),
+)
+# Likewise of one that goes on.
+_RUNNING: Final = ("status", "elapsedMs", "lastOutputAt", "queueReason", "blockedOn")
+
+
+class WaitedRound:
+    """A round, and its seats as they were at the last look."""
+
+    list: List = "rounds"
+
+    def __init__(self, waiter: Waiter, round_: Round) -> None:
+        self._waiter, self._services, self._caller = waiter, waiter.services, waiter.caller
+        self._round, self._row = round_, round_.row
+        self.id = round_.row.id
+        self.wake_key: Hashable = ("round", self.id)
+        self._seats: dict[str, Seat] = {}
+        self._lost: list[str] = []  # the names of those of which nothing was told before
+        self._behind: set[str] = set()  # ids of tasks of which the journal has not all lines
+        self._returned: set[str] = set()  # handles of seats whose ends were received before
+
+    @property
+    def handle(self) -> str:
+        return self._row.handle
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def look(self) -> Look | None:
+        rounds = self._services.rounds
+        self._round = rounds.live.get(self.id, self._round)  # it may have begun anew
+        self._row = self._round.row
+        self._seats, self._lost = rounds.seats(self._row), []
+        if all(seat.status.is_final for seat in self._seats.values()):
+            return Look("ended")
+        shown = rounds.shown(self._round, self._caller)
+        lost = {
+            name: seat
+            for name, seat in self._seats.items()
+            if seat.id not in shown and self._is_lost(seat)
+        }
+        known = self._known(lost)
+        self._lost = [name for name, seat in lost.items() if seat.id not in known]
+        return Look("seat_lost") if self._lost else None
+
+    def _known(self, lost: dict[str, Seat]) -> set[str]:
+        """Those of which the caller has the answer: what failed before others were retried."""
+        handles = ["t" + seat.id for seat in lost.values() if seat.status.is_final]
+        received = self._services.inbox.received_of(self._caller, handles) if handles else ()
+        return {handle[1:] for handle in received}
+
+    def _is_lost(self, seat: Seat) -> bool:
+        """Whether a seat has failed, or waits for something that its peers will not bring."""
+        if seat.status.is_final or seat.task is None:
+            return seat.has_failed
+        task = seat.task
+        seen = look_at(task.record, _TOLD_ONCE, is_lane_full=lambda: self._is_lane_others(task))
+        return seen is not None
+
+    def _is_lane_others(self, task: Task) -> bool:
+        """Whether a seat waits for a lane that is not only its peers'."""
+        schedule = self._services.supervisor.schedule
+        if not schedule.is_lane_full(task):
+            return False
+        inside = [other for other in schedule.running if other.record.lane == task.record.lane]
+        return any(other.record.round_id != self.id for other in inside) or not inside
+
+    def _answers(self, look: Look) -> dict[str, Seat]:
+        """The seats whose answers an entry has, by name."""
+        if look.ready == "ended":
+            return self._seats
+        return {name: self._seats[name] for name in self._lost}
+
+    def ends(self, look: Look) -> Sequence[str]:
+        if look.is_returned:
+            return []
+        handles = [
+            "t" + seat.id
+            for seat in self._answers(look).values()
+            if seat.task is not None and seat.status.is_final
+        ]
+        self._returned = self._services.inbox.received_of(self._caller, handles)
+        own = [self.handle] if look.ready == "ended" else []
+        return own + [handle for handle in handles if handle not in self._returned]
+
+    def mark(self, look: Look) -> None:
+        if self._lost:
+            ids = [self._seats[name].id for name in self._lost]
+            shown = self._services.rounds.shown(self._round, self._caller)
+            self._services.rounds.show(self._round, self._caller, (*shown, *ids))
+
+    def unmark(self, look: Look) -> None:
+        if self._lost:
+            ids = {self._seats[name].id for name in self._lost}
+            shown = self._services.rounds.shown(self._round, self._caller)
+            left = tuple(id_ for id_ in shown if id_ not in ids)
+            self._services.rounds.show(self._round, self._caller, left)
+
+    # -- showing -----------------------------------------------------------------------------------
+
+    def unshow(self) -> None:
+        return  # nothing is noted of what a seat has written
+
+    async def show(self, look: Look, room: int, marked: Collection[str]) -> dict[str, Any]:
+        answers, left = self._answers(look), int(room * ROOM)
+        await self._settle([] if look.is_returned else answers.values())
+        seats: dict[str, Any] = {}
+        expired = []
+        for place, (name, seat) in enumerate(self._seats.items()):
+            if name not in answers or not seat.status.is_final:
+                seats[name] = self._standing(seat)
+            elif seat.task is None:
+                seats[name] = {"taskId": "t" + seat.id, "status": seat.status}
+                expired.append(f"{name}: t{seat.id} has expired, and its answer with it")
+            else:
+                share = left // (len(self._seats) - place)
+                is_new = not look.is_returned and "t" + seat.id not in self._returned
+                seats[name], size = await self._answer(seat.task, share, is_new=is_new)
+                left -= size
+                if "t" + seat.id in marked:
+                    seats[name]["redelivered"] = True
+        entry: dict[str, Any] = {"roundId": self.id, "ready": look.ready, "seats": seats}
+        if expired:
+            entry["warnings"] = expired
+        if self.handle in marked:
+            entry["redelivered"] = True
+        return entry
+
+    async def _settle(self, seats: Iterable[Seat]) -> None:
+        """Wait until the lines of these that have ended are in the journal, of all at a time."""
+
+        async def settle(id_: str) -> None:
+            if not await self._services.journal.settle(id_):
+                self._behind.add(id_)
+
+        async with trio.open_nursery() as settling_nursery:
+            for seat in seats:
+                if seat.status.is_final and "t" + seat.id not in self._returned:
+                    settling_nursery.start_soon(settle, seat.id)
+
+    async def _answer(self, task: Task, room: int, *, is_new: bool) -> tuple[dict[str, Any], int]:
+        """What stands in a seat that has ended, and the bytes that it has written in it."""
+        if not is_new:
+            record = task.record
+            facts = {"taskId": record.task_id, "status": record.status}
+            return {**facts, "exitCode": record.exit_code, "output_returned": True}, 0
+        if self._waiter.params.include_output:
+            logs = {"logsBehind": True} if task.id in self._behind else {}
+            whole = await finished(self._services, task, OUTPUT_BYTES, room, logs)
+        else:
+            whole = replies.ended(task)
+        answer: dict[str, Any] = {name: whole[name] for name in _ENDED if name in whole}
+        if task.record.skipped_for is not None:
+            answer["queueReason"] = task.record.skipped_for
+        size = sum(json_bytes(answer.get(name, "")) for name in ("output", "stdout", "stderr"))
+        return answer, size
+
+    def _standing(self, seat: Seat, positions: Positions | None = None) -> dict[str, Any]:
+        """How a seat stands whose answer is not told."""
+        task = seat.task
+        if task is None or seat.status.is_final:
+            return {"taskId": "t" + seat.id, "status": seat.status}
+        facts = replies.standing(self._services.supervisor, task, positions)
+        handle = {"taskId": "t" + seat.id} if task.is_started else {"kickoffId": "k" + seat.id}
+        return handle | {name: facts[name] for name in _RUNNING if name in facts}
+
+    async def standing(self, room: int, positions: Positions) -> dict[str, Any]:
+        left, seats = int(room * ROOM), dict[str, Any]()
+        for place, (name, seat) in enumerate(self._services.rounds.seats(self._row).items()):
+            seats[name] = self._standing(seat, positions)
+            task = seat.task
+            if self._waiter.has_tails and task is not None and "elapsedMs" in seats[name]:
+                written = await outputs.tail(task, left // (len(self._row.seats) - place))
+                left -= sum(json_bytes(written[file]) for file in task.record.files)
+                seats[name] |= written
+        return {"roundId": self.id, "ready": None, "seats": seats}
