@@ -6,7 +6,6 @@ All that may be refused is refused here, before anything is made.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 import structlog
 import trio
@@ -16,7 +15,7 @@ from engine.errors import DuplicateHandle, KeyConflict, Overloaded, ShuttingDown
 from engine.jobs.directory import Asked, Spec
 from engine.model import Kind, now_ms, title_of
 from engine.store.ledger import Key, Ledger
-from engine.store.writer import StoreUnavailable
+from engine.tasks import infolder
 from engine.tasks.ahead import DirectoriesAhead
 from engine.tasks.catalog import Catalog
 from engine.tasks.dependencies import key_of
@@ -24,10 +23,9 @@ from engine.tasks.infolder import record_of
 from engine.tasks.lanes import Lanes
 from engine.tasks.room import free_bytes, lack_of_room
 from engine.tasks.rounds import Rounds
+from engine.tasks.storing import add_in_time, store_needed
 from engine.tasks.task import Task
 from engine.tasks.warming import WarmShells, is_plain
-
-KEY_SECS: Final = 10.0  # for a key to be on disk
 
 log = structlog.get_logger()
 
@@ -101,35 +99,23 @@ class Acceptor:
     def unmake(self, made: Mapping[str, Task]) -> None:
         """Remove what was made for seats that are not to be."""
         for task in made.values():
-            try:
-                task.directory.remove()
-            except OSError as exc:  # the next start removes it
-                log.warning("task_files_left", taskId=task.record.task_id, reason=str(exc))
+            infolder.remove(task.directory)
 
     async def _answer_key(self, asked: Asked, known: Key) -> Task:
         if known.digest != asked.digest:
             raise KeyConflict(known.key, task_id="t" + known.task)
-        try:
+        with store_needed():
             await self._ledger.settle(known)
-        except StoreUnavailable as exc:
-            raise Overloaded("the store does not take writes", "store") from exc
         return self._catalog.find("t" + known.task)
 
     async def _write_key(self, asked: Asked, task: Task) -> None:
         key = Key(caller=asked.caller, key=asked.key or "", digest=asked.digest or "", task=task.id)
-        written = False
         try:
-            with trio.move_on_after(KEY_SECS, shield=True):
-                await self._ledger.add(key)
-                written = True
-        except StoreUnavailable as exc:
-            raise Overloaded("the store does not take writes", "store") from exc
-        finally:
-            if not written:
-                self._catalog.retire(task)
-                task.directory.remove()
-        if not written:
-            raise Overloaded("the store does not take writes", "store")
+            await add_in_time(self._ledger, key)
+        except BaseException:
+            self._catalog.retire(task)
+            task.directory.remove()
+            raise
 
     def _check_after(self, after: list[str]) -> None:
         seen = set[str]()

@@ -1,14 +1,19 @@
-"""The record of a task as its folder alone has it: at its beginning, and after its end."""
+"""The folder of a task: the record that it alone tells of, at its beginning and after its end; and
+its removal.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 import msgspec
+import structlog
 
 from engine.jobs.directory import Spec, TaskDirectory
 from engine.model import TaskRecord
 from engine.tasks.ending import ended
+
+log = structlog.get_logger()
 
 SMALL_BYTES: Final = 4096  # of a `spec.json` that counts for nothing: a block of the disk
 
@@ -46,6 +51,14 @@ def record_of(spec: Spec) -> TaskRecord:
         seat=spec.seat,
         asked_bytes=_large(len(msgspec.json.encode(spec))),
     )
+
+
+def remove(directory: TaskDirectory) -> None:
+    """Remove it, files and all; what cannot be is said in the log, and tried by the next start."""
+    try:
+        directory.remove()
+    except OSError as exc:
+        log.warning("task_files_left", taskId="t" + directory.id, reason=str(exc))
 
 
 def _large(size: int) -> int:

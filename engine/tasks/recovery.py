@@ -22,6 +22,7 @@ from engine.model import Status, TaskRecord
 from engine.store.index import Index
 from engine.store.ledger import Ledger
 from engine.store.writer import StoreUnavailable
+from engine.tasks import infolder
 from engine.tasks.infolder import record_of
 from engine.tasks.keys import give_keys, key_of
 from engine.tasks.rounds import rounds_of
@@ -67,7 +68,7 @@ async def recover(
         directory = TaskDirectory(home.tasks, entry.name)
         task = await _read(ledger, directory, known) if is_folder else None
         if task is not None and _is_half_made(supervisor, task):
-            _remove(task.directory)
+            infolder.remove(task.directory)
             continue
         if task is None:
             _set_aside(home, entry)
@@ -115,15 +116,8 @@ def _finish_forgetting(home: Home, index: Index, ledger: Ledger) -> set[str]:
         record = index.find(id_)
         if record is not None:
             index.forget(record)
-        _remove(TaskDirectory(home.tasks, id_))
+        infolder.remove(TaskDirectory(home.tasks, id_))
     return buried
-
-
-def _remove(directory: TaskDirectory) -> None:
-    try:
-        directory.remove()
-    except OSError as exc:
-        log.warning("task_files_left", taskId="t" + directory.id, reason=str(exc))
 
 
 def _is_half_made(supervisor: Supervisor, task: Task) -> bool:

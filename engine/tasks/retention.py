@@ -25,6 +25,7 @@ from engine.store.index import Index
 from engine.store.ledger import Ledger, Tomb
 from engine.store.reading import StoreUnreadable
 from engine.store.writer import StoreUnavailable
+from engine.tasks import infolder
 from engine.tasks.catalog import Catalog
 from engine.tasks.supervisor import TaskLog
 from engine.threads import in_thread
@@ -236,7 +237,4 @@ class Retention:
 
 def _remove(directories: list[TaskDirectory]) -> None:
     for directory in directories:
-        try:
-            directory.remove()
-        except OSError as exc:
-            log.warning("task_files_left", taskId="t" + directory.id, reason=str(exc))
+        infolder.remove(directory)

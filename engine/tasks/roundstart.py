@@ -7,22 +7,18 @@ engine that is killed before the row leaves no round, one that is killed later a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import msgspec
-import trio
 
-from engine.errors import ExpiredHandle, InvalidState, Overloaded
+from engine.errors import ExpiredHandle, InvalidState
 from engine.jobs.directory import Asked, new_id
 from engine.model import now_ms, rfc3339
 from engine.store.ledger import Ledger
 from engine.store.rounds import NoRound, StoredRound
-from engine.store.writer import StoreUnavailable
 from engine.tasks.rounds import LETTER, Round, Seat
+from engine.tasks.storing import add_in_time
 from engine.tasks.supervisor import Supervisor
 from engine.tasks.task import Task
-
-ROW_SECS: Final = 10.0  # for a round to be on disk
 
 
 class RoundStarter:
@@ -96,21 +92,14 @@ class RoundStarter:
 
     async def _write(self, row: StoredRound, made: Mapping[str, Task]) -> None:
         """Have the row on disk; else nothing of what was made is left. Raises Overloaded."""
-        is_written = False
         try:
-            with trio.move_on_after(ROW_SECS, shield=True):
-                await self._ledger.add(row)
-                is_written = True
-        except StoreUnavailable as exc:
-            raise Overloaded("the store does not take writes", "store") from exc
-        finally:
-            if not is_written:
-                # It may be on its way: then what was before follows it.
-                before = self._rounds.changing[row.id]
-                self._ledger.rounds.put(before or NoRound(id=row.id))
-                self._acceptor.unmake(made)
-        if not is_written:
-            raise Overloaded("the store does not take writes", "store")
+            await add_in_time(self._ledger, row)
+        except BaseException:
+            # It may be on its way: then what was before follows it.
+            before = self._rounds.changing[row.id]
+            self._ledger.rounds.put(before or NoRound(id=row.id))
+            self._acceptor.unmake(made)
+            raise
 
     def _begin(self, row: StoredRound, made: Mapping[str, Task]) -> None:
         for task in made.values():

@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -24,8 +24,7 @@ from engine.jobs.pythonlocal import InterpreterFailed
 from engine.model import Kind, Status, TaskRecord, as_text, now_ms
 from engine.store.index import Index
 from engine.store.ledger import Ledger, Tomb
-from engine.store.writer import StoreUnavailable
-from engine.tasks import ending
+from engine.tasks import ending, infolder
 from engine.tasks.accepting import Acceptor
 from engine.tasks.ahead import DirectoriesAhead
 from engine.tasks.catalog import Catalog
@@ -39,6 +38,7 @@ from engine.tasks.rounds import Rounds
 from engine.tasks.schedule import Schedule
 from engine.tasks.sessions import ShellSessions
 from engine.tasks.starting import Starter
+from engine.tasks.storing import store_needed
 from engine.tasks.task import Listener, Task
 from engine.tasks.waits import Waits
 from engine.tasks.warming import WarmShells
@@ -240,7 +240,7 @@ class Supervisor:
 
     async def set_lane(self, lane: str, limit: int) -> None:
         """Give a lane its limit; what runs in it goes on. Raises Overloaded."""
-        with _store_needed():
+        with store_needed():
             await self.schedule.lanes.set_limit(lane, limit)
         self.pump()
 
@@ -250,7 +250,7 @@ class Supervisor:
         Raises InvalidState where another has the engine, Overloaded.
         """
         mode = self.schedule.mode
-        with _store_needed():
+        with store_needed():
             if ttl_secs is None:
                 await mode.share(caller, is_human=is_human)
             else:
@@ -614,17 +614,14 @@ class Supervisor:
         # A key that has not been read yet cannot be once the folder is gone.
         is_known = self._ledger.is_complete
         keys = [] if is_known else keys_in(self.catalog.home.tasks, [record.id])
-        with _store_needed():
+        with store_needed():
             tomb = Tomb(id=record.id, ended_at=record.ended_at, status=record.status)
             await self._ledger.add(*keys, tomb)
         self.catalog.retire(task)
         self._index.forget(record)
         self.inbox.forget(record.task_id)
         self.rounds.forgotten(record.round_id)
-        try:
-            task.directory.remove()
-        except OSError as exc:
-            log.warning("task_files_left", taskId=record.task_id, reason=str(exc))
+        infolder.remove(task.directory)
 
     def start_nothing(self) -> None:
         """Refuse new calls, and leave those that wait in the queue there."""
@@ -634,14 +631,6 @@ class Supervisor:
         """Start nothing more and answer all who wait with how things stand. Jobs run on."""
         self.start_nothing()
         self.waits.stop()
-
-
-@contextlib.contextmanager
-def _store_needed() -> Iterator[None]:
-    try:
-        yield
-    except StoreUnavailable as exc:
-        raise Overloaded("the store does not take writes", "store") from exc
 
 
 def _claim_of(task: Task) -> str | None:
