@@ -439,12 +439,13 @@ def test_without_descriptors_calls_are_refused_and_a_later_one_works(
             assert ci.bash("echo three")["output"] == "three\n"
             assert ci.call("read_output", taskId=said)["text"] == "one\n"
             assert ci.wait(running, timeout_secs=0)["status"] == "running"
-            for _ in range(5):  # until its shells and keepers are there again
+            for _ in range(5):  # its keepers are there again then
                 ci.bash("true")
-            time.sleep(0.5)
+            _wait_ahead(home)
             base = _descriptors(process.pid)
             for _ in range(5):
                 ci.bash("true")
+            _wait_ahead(home)
             assert _descriptors(process.pid) <= base + 2
         process.terminate()
         assert process.wait(LIMIT) == 0
@@ -459,6 +460,14 @@ def _wait_full(pid: int, count: int, *, below: bool = False) -> None:
     """Wait until a process has `count` descriptors, or fewer: nobody tells of that."""
     limit = time.monotonic() + LIMIT
     while (_descriptors(pid) < count) != below:
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+def _wait_ahead(home: Path) -> None:
+    """Wait until the shell of the next call waits for it: until then it may hold more or less."""
+    limit = time.monotonic() + LIMIT
+    while not any((each / "ready").is_symlink() for each in (home / "tasks" / ".ahead").iterdir()):
         assert time.monotonic() < limit
         time.sleep(0.02)
 
