@@ -83,7 +83,7 @@ from engine.tasks.mode import Mode
 from engine.tasks.pythons import PythonSessions
 from engine.tasks.recovery import recover
 from engine.tasks.retention import Retention
-from engine.tasks.room import free_bytes, lack_of_room
+from engine.tasks.room import look
 from engine.tasks.rounds import Rounds
 from engine.tasks.roundstart import RoundStarter
 from engine.tasks.schedule import Schedule
@@ -492,8 +492,8 @@ def _readiness(services: Services, stop: Stop) -> str | None:
         return "shutting_down"
     if not services.ready.is_set():
         return "recovering"
-    tasks = services.catalog.home.tasks
-    if lack_of_room(tasks) or free_bytes(tasks) < services.settings.min_free_bytes:
+    room = look(services.catalog.home.tasks)
+    if room.lack is not None or room.free_bytes < services.settings.min_free_bytes:
         return "refusing"
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any
 
 from engine.errors import ExpiredHandle, UnknownHandle
 from engine.model import rfc3339
@@ -15,8 +15,6 @@ from engine.tasks.inbox import Inbox
 from engine.tasks.mailbox import Delivery
 from engine.tasks.rounds import LETTER, Round, ended_at, id_of, status_of
 from engine.tasks.task import Task
-
-ONLOOKER: Final = "observer"  # the role to which nothing is ever delivered
 
 
 def begin_delivery(
@@ -39,7 +37,7 @@ def begin_delivery(
 def deliver(services: Services, request: Request, caller: str, task: Task) -> None:
     """The reply to `request` carries the end of `task`."""
     inbox, handle = services.inbox, task.record.task_id
-    if request.role != ONLOOKER and not inbox.is_received(caller, handle):
+    if not request.is_onlooker and not inbox.is_received(caller, handle):
         inbox.keep(begin_delivery(inbox, request, caller, [handle]), [handle])
 
 
@@ -47,7 +45,7 @@ def expecting(
     services: Services, request: Request, caller: str, task: Task
 ) -> contextlib.AbstractContextManager[None]:
     """Meanwhile the end of `task` is for the reply to `request`, not for the caller's inbox."""
-    if request.role == ONLOOKER:
+    if request.is_onlooker:
         return contextlib.nullcontext()
     return services.inbox.expecting(caller, task.record.task_id)
 

@@ -121,6 +121,11 @@ class Request:
     def is_notification(self) -> bool:
         return self.id is UNSET
 
+    @property
+    def is_onlooker(self) -> bool:
+        """Whether nothing that is shown in the reply counts as told, and nothing moves by it."""
+        return self.role == "observer"
+
     def also_finished(self, more: Callable[[bool], None]) -> None:
         """Have `more` called as `finished` is, after what is there already."""
         earlier = self.finished

@@ -170,11 +170,11 @@ def _when_ready(services: Services, handler: Handler) -> Handler:
     async def handle_when_ready(request: Request, params: Any) -> Any:
         if not services.ready.is_set():
             await services.ready.wait()
-        caller, is_onlooker = caller_of(request, params), request.role == "observer"
-        services.logs.greet(caller, is_onlooker=is_onlooker)
+        caller = caller_of(request, params)
+        services.logs.greet(caller, is_onlooker=request.is_onlooker)
         handle = getattr(params, "task_id", None) or getattr(params, "kickoff_id", None)
         with services.catalog.using(handle):
-            if is_onlooker:
+            if request.is_onlooker:
                 return await handler(request, params)
             services.roster.saw(caller, request.connection, now_ms())
             services.inbox.next_request(request.connection, caller, request.deliveries)

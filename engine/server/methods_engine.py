@@ -15,7 +15,7 @@ from engine.server.degraded import degraded
 from engine.server.dispatcher import Request
 from engine.server.methods_queue import lanes_of
 from engine.server.services import Services, caller_of
-from engine.tasks.room import free_bytes
+from engine.tasks.room import look
 
 
 class EngineMethods:
@@ -60,7 +60,7 @@ class EngineMethods:
             "latestSeq": services.index.latest_seq,
             "journalLines": services.index.line_count,
             "outputBytes": services.retention.output_bytes,
-            "diskFreeBytes": free_bytes(services.catalog.home.tasks),
+            "diskFreeBytes": look(services.catalog.home.tasks).free_bytes,
             "policy": "none",
             "limits": settings.limits,
             "degraded": degraded(services),

@@ -67,7 +67,7 @@ class LogMethods:
                 start, page.left_out, page.gap = page.next_after, 0, 0
             if not await self._wait_beyond(head, left):
                 break
-        if moves and not params.peek and request.role != "observer":
+        if moves and not params.peek and not request.is_onlooker:
             logs.move_read(caller, page.next_after)
         gap += page.gap
         reply: dict[str, Any] = {

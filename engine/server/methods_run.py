@@ -87,7 +87,6 @@ class RunMethods:
         is_first: bool,
     ) -> dict[str, Any]:
         json_limit = request.page_bytes * 3 // 2  # with room left for the other members
-        is_onlooker = request.role == "observer"
         # First, as it may wait for the last lines of a task that has just ended.
         logs = await self._services.logs.of(
             task,
@@ -95,7 +94,7 @@ class RunMethods:
             params.logs,
             params.log_scope,
             request.page_bytes // 4,
-            is_onlooker=is_onlooker,
+            is_onlooker=request.is_onlooker,
         )
         limit = params.max_output_bytes
         if task.is_ended:
@@ -109,9 +108,9 @@ class RunMethods:
                 limit,
                 json_limit,
                 is_first=is_first,
-                is_onlooker=is_onlooker,
+                is_onlooker=request.is_onlooker,
             )
-            if not is_onlooker:
+            if not request.is_onlooker:
                 self._services.logs.keep_told(task, caller)
         return reply | logs
 

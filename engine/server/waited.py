@@ -9,7 +9,6 @@ import msgspec
 
 from engine.protocol.params import WaitAnyParams
 from engine.server import outputs, replies
-from engine.server.delivering import ONLOOKER
 from engine.server.dispatcher import Request
 from engine.server.methods_run import finished
 from engine.server.services import Services
@@ -32,7 +31,7 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_onlooker(self) -> bool:
-        return self.request.role == ONLOOKER
+        return self.request.is_onlooker
 
     @property
     def has_tails(self) -> bool:

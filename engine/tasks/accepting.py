@@ -21,7 +21,7 @@ from engine.tasks.catalog import Catalog
 from engine.tasks.dependencies import key_of
 from engine.tasks.infolder import record_of
 from engine.tasks.lanes import Lanes
-from engine.tasks.room import free_bytes, lack_of_room
+from engine.tasks.room import look
 from engine.tasks.rounds import Rounds
 from engine.tasks.storing import add_in_time, store_needed
 from engine.tasks.task import Task
@@ -137,12 +137,12 @@ class Acceptor:
         if unfinished > (limit := settings.max_tasks_per_caller):
             what = f"{caller} has as many tasks that have not ended as a caller may"
             raise over_limit(what, "max_tasks_per_caller", limit, "wait for some, or cancel them")
-        tasks = self._home.tasks
-        if lack := lack_of_room(tasks):
-            raise Overloaded(f"{lack}; new calls are refused until that has changed", "disk")
-        if (free := free_bytes(tasks)) < (limit := settings.min_free_bytes):
-            what, do = f"{free} bytes of disk are free, too few for new calls", "make room"
-            raise over_limit(what, "min_free_bytes", limit, do)
+        room = look(self._home.tasks)
+        if room.lack is not None:
+            raise Overloaded(f"{room.lack}; new calls are refused until that has changed", "disk")
+        if room.free_bytes < (limit := settings.min_free_bytes):
+            what = f"{room.free_bytes} bytes of disk are free, too few for new calls"
+            raise over_limit(what, "min_free_bytes", limit, "make room")
 
     def _make(self, asked: Asked) -> Task:
         """The directory of a new task, with what was asked in it. Raises Overloaded."""

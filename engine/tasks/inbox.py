@@ -16,7 +16,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator
 from typing import Final
 
 from engine.model import TaskRecord
-from engine.store.index import Ended
+from engine.store.index import EndedHandle
 from engine.store.ledger import Ledger
 from engine.store.told import Receipt, State
 from engine.tasks.mailbox import Delivery, Item, Mailbox
@@ -93,7 +93,7 @@ class Inbox:
 
     def begin(
         self,
-        ended: Iterable[Ended],
+        ended: Iterable[EndedHandle],
         known: Collection[str],
         latest_order: int,
         rounds: Collection[str] = (),

@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 LEAST_BYTES: Final = 1 << 20
 _TRIAL_BYTES: Final = 64 << 10
 LEAST_FILES: Final = 32  # where the file system counts them
 
 
-def lack_of_room(tasks: Path) -> str | None:
-    """Why no job should be started now; None where nothing speaks against it."""
+class Room(NamedTuple):
+    """What there is at one moment. `lack`: why no job should be started; None where nothing
+    speaks against it. `free_bytes`: that the disk has left for us; 0 where it cannot be asked.
+    """
+
+    lack: str | None
+    free_bytes: int
+
+
+def look(tasks: Path) -> Room:
+    """What room the disk has, asked once."""
     try:
         disk = os.statvfs(tasks)
     except OSError as exc:
-        return f"the home cannot be used: {exc.strerror}"
+        return Room(f"the home cannot be used: {exc.strerror}", 0)
+    return Room(_lack(disk), disk.f_bavail * disk.f_frsize)
+
+
+def lack_of_room(tasks: Path) -> str | None:
+    """Why no job should be started now."""
+    return look(tasks).lack
+
+
+def _lack(disk: os.statvfs_result) -> str | None:
     if disk.f_flag & os.ST_RDONLY:
         return "the disk is read-only"
     if disk.f_bavail * disk.f_frsize < LEAST_BYTES:
@@ -38,12 +56,3 @@ def takes_files(tasks: Path) -> bool:
         return False
     finally:
         os.close(fd)
-
-
-def free_bytes(tasks: Path) -> int:
-    """Bytes that the disk has left for us; 0 where it cannot be asked."""
-    try:
-        disk = os.statvfs(tasks)
-    except OSError:
-        return 0
-    return disk.f_bavail * disk.f_frsize

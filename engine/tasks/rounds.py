@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from engine.errors import ExpiredHandle, UnknownHandle
 from engine.model import Status, TaskRecord, rfc3339
-from engine.store.index import Ended
+from engine.store.index import EndedHandle
 from engine.store.ledger import Ledger, Tomb
 from engine.store.reading import StoreUnreadable
 from engine.store.rounds import NoRound, StoredRound
@@ -261,13 +261,13 @@ class Rounds:
             return False
         return False
 
-    def known_ends(self, tasks: list[Ended]) -> tuple[list[Ended], set[str]]:
+    def known_ends(self, tasks: list[EndedHandle]) -> tuple[list[EndedHandle], set[str]]:
         """The ends of `tasks`, of seats those of their rounds in place of the last one's; and under
         which handles rounds are received.
 
         A round whose last seat was forgotten when the engine was killed goes now.
         """
-        handles, last, rows = set[str](), dict[str, Ended](), dict[str, StoredRound]()
+        handles, last, rows = set[str](), dict[str, EndedHandle](), dict[str, StoredRound]()
         for row in self._ledger.rounds.all():
             handles.add(row.handle)
             if row.id not in self.live:
@@ -277,7 +277,7 @@ class Rounds:
             if seated is not None:
                 last[seated.handle] = task
         ends = [
-            Ended(row.handle, row.caller, task.order) if row is not None else task
+            EndedHandle(row.handle, row.caller, task.order) if row is not None else task
             for task in tasks
             for row in [rows.get(task.handle[1:]) if task.is_seat else None]
             if (not task.is_seat if row is None else last[row.handle] is task)

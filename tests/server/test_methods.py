@@ -100,7 +100,7 @@ async def test_while_a_call_is_about_a_task_nobody_drops_that(name: str) -> None
         return "done"
 
     call = methods._when_ready(cast(Any, services), handle)
-    request = cast(Any, SimpleNamespace(role="observer"))
+    request = cast(Any, SimpleNamespace(is_onlooker=True))
     params = p.ReadTaskParams(as_="ci", **{name: "t8f3kr9"})
     assert await call(request, params) == "done"
     assert await call(request, p.EngineInfoParams(as_="ci")) == "done"

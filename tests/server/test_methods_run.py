@@ -31,7 +31,7 @@ async def test_while_the_reply_of_a_call_is_made_nobody_drops_its_task(tmp_path:
             inbox=engine.supervisor.inbox,
         )
         methods = RunMethods(cast(Any, services))
-        request = SimpleNamespace(connection=None, role="agent", page_bytes=1, finished=None)
+        request = SimpleNamespace(connection=None, is_onlooker=False, page_bytes=1, finished=None)
         params = ExecuteParams(as_="ci", argv=["true"], timeout_secs=0)
         with trio.fail_after(LIMIT):
             async with trio.open_nursery() as nursery:

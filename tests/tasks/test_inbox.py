@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.model import Kind, Status, TaskRecord
-from engine.store.index import Ended
+from engine.store.index import EndedHandle
 from engine.store.ledger import Ledger
 from engine.tasks.inbox import Inbox
 from engine.tasks.waits import Waits
@@ -37,7 +37,7 @@ def opened(
     """The inbox of an engine that finds these tasks of `caller` ended; left as by a kill."""
     with closing(Ledger(path)) as ledger:
         inbox = Inbox(ledger, Waits())
-        tasks = [Ended("t" + id_, caller, order) for order, id_ in enumerate(ended, 1)]
+        tasks = [EndedHandle("t" + id_, caller, order) for order, id_ in enumerate(ended, 1)]
         inbox.begin(tasks, {*ended, *running}, latest)
         yield inbox
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from engine.model import Kind, Status, TaskRecord
-from engine.store.index import Ended
+from engine.store.index import EndedHandle
 from engine.store.ledger import Ledger
 from engine.tasks.inbox import Inbox
 from engine.tasks.mailbox import Delivery
@@ -38,7 +38,7 @@ class Receipts(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="engine-receipts-"))
-        self.ended: list[Ended] = []  # what the index knows
+        self.ended: list[EndedHandle] = []  # what the index knows
         self.clients = {caller: Client() for caller in CALLERS}
         self.under_way: list[tuple[Delivery, tuple[str, ...]]] = []
         self.written: list[Delivery] = []
@@ -66,7 +66,7 @@ class Receipts(RuleBasedStateMachine):
 
     @rule(caller=st.sampled_from(CALLERS), is_expected=st.booleans())
     def end(self, caller: str, is_expected: bool) -> None:
-        end = Ended(f"t{len(self.ended):04}", caller, len(self.ended) + 1)
+        end = EndedHandle(f"t{len(self.ended):04}", caller, len(self.ended) + 1)
         record = TaskRecord(
             id=end.handle[1:],
             caller=caller,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.tasks.room import free_bytes, lack_of_room
+from engine.tasks.room import lack_of_room, look
 
 
 def disk(**facts: int) -> os.statvfs_result:
@@ -39,5 +39,5 @@ def test_what_the_disk_lacks_for_another_job_is_said(
 def test_a_home_that_is_gone_has_no_room(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     assert lack_of_room(gone) == "the home cannot be used: No such file or directory"
-    assert free_bytes(gone) == 0
-    assert free_bytes(tmp_path) > 0
+    assert look(gone).free_bytes == 0
+    assert look(tmp_path).free_bytes > 0
