@@ -173,7 +173,7 @@ def _when_ready(services: Services, handler: Handler) -> Handler:
         caller = caller_of(request, params)
         services.logs.greet(caller, is_onlooker=request.is_onlooker)
         handle = getattr(params, "task_id", None) or getattr(params, "kickoff_id", None)
-        with services.catalog.using(handle):
+        with services.catalog.using(*([handle] if handle is not None else ())):
             if request.is_onlooker:
                 return await handler(request, params)
             services.roster.saw(caller, request.connection, now_ms())

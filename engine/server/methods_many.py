@@ -144,12 +144,14 @@ class ManyMethods:
         ids = itertools.chain(_ids(found.waited), found.later)
         page = Page(waiter.request.page_bytes, ids)
         carried: list[Waited] = []
-        for each in chosen:
-            entry = await each.show(found.ready[each], page.room, marked)
-            if not page.add(entry, each.list):
-                each.unshow()
-                break
-            carried.append(each)
+        used = [*_ids(chosen), *itertools.chain.from_iterable(ends.values())]
+        with self._services.catalog.using(*used):
+            for each in chosen:
+                entry = await each.show(found.ready[each], page.room, marked)
+                if not page.add(entry, each.list):
+                    each.unshow()
+                    break
+                carried.append(each)
         if delivery is not None:
             _unmark(chosen[len(carried) :], found.ready)
             once = [each for each in carried if found.ready[each].ready != "ended"]

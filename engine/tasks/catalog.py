@@ -60,19 +60,18 @@ class Catalog:
         return self._unfinished.keys()
 
     @contextlib.contextmanager
-    def using(self, handle: str | None) -> Iterator[None]:
-        """Keep the task of a handle, if there is one, from being dropped meanwhile."""
-        if handle is None:
-            yield
-            return
-        id_ = handle[1:]
-        self.in_use[id_] += 1
+    def using(self, *handles: str) -> Iterator[None]:
+        """Keep the tasks of these handles from being dropped meanwhile."""
+        ids = [handle[1:] for handle in handles]
+        self.in_use.update(ids)
         try:
             yield
         finally:
-            self.in_use[id_] -= 1
-            if not self.in_use[id_]:
-                del self.in_use[id_]
+            self.in_use.subtract(ids)
+            freed = [id_ for id_ in ids if self.in_use[id_] == 0]
+            for id_ in freed:
+                self.in_use.pop(id_, None)
+            if freed:
                 self.on_free()
 
     def find(self, handle: str) -> Task:

@@ -84,11 +84,11 @@ def test_the_fingerprint_changes_with_a_param_a_role_and_an_error(
 
 @pytest.mark.parametrize("name", ["task_id", "kickoff_id"])
 async def test_while_a_call_is_about_a_task_nobody_drops_that(name: str) -> None:
-    asked: list[str | None] = []
+    asked: list[tuple[str, ...]] = []
 
     class Catalog:
-        def using(self, handle: str | None) -> Any:
-            asked.append(handle)
+        def using(self, *handles: str) -> Any:
+            asked.append(handles)
             return contextlib.nullcontext()
 
     services = SimpleNamespace(
@@ -104,4 +104,4 @@ async def test_while_a_call_is_about_a_task_nobody_drops_that(name: str) -> None
     params = p.ReadTaskParams(as_="ci", **{name: "t8f3kr9"})
     assert await call(request, params) == "done"
     assert await call(request, p.EngineInfoParams(as_="ci")) == "done"
-    assert asked == ["t8f3kr9", None]
+    assert asked == [("t8f3kr9",), ()]

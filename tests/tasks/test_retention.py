@@ -197,6 +197,18 @@ async def test_what_a_call_is_about_or_processes_are_left_of_stays_until_that_is
         await until(engine, again)
 
 
+async def test_of_many_that_one_call_is_about_each_stays_until_it_is_over(tmp_path: Path) -> None:
+    async with built(tmp_path, FakeExecutor(), ended_tasks=1, retention_days=40_000) as engine:
+        tasks = [await end(engine, ended_at=at) for at in (1, 2, 3)]
+        handles = [task.record.task_id for task in tasks]
+        with engine.catalog.using(*handles, handles[0]):
+            serve(engine)
+            again = await end(engine, ended_at=4)
+            await until(engine, *tasks, again)
+        assert not engine.catalog.in_use
+        await until(engine, again)
+
+
 async def test_a_key_of_a_dropped_task_says_so_and_starts_nothing(tmp_path: Path) -> None:
     executor = FakeExecutor()
     async with built(tmp_path, executor, ended_tasks=1, retention_days=40_000) as engine:
