@@ -16,6 +16,9 @@ import msgspec
 ENGINE_CGROUP: Final = "engine.leaf"  # in which the engine is, below the cgroup that it divides
 
 
+ANONYMOUS: Final = "anon-"  # how the names of callers begin that are connections
+
+
 class Status(enum.StrEnum):
     """Where a task stands. All but the first three are final."""
 

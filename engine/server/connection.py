@@ -18,6 +18,7 @@ import structlog
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
+from engine.model import ANONYMOUS
 from engine.server.dispatcher import Dispatcher, Request, Role
 from engine.server.inflight import InFlight
 from engine.server.stream import HeadStream
@@ -115,7 +116,7 @@ class Connection:
         role: Role,
         peer: str,
     ) -> None:
-        self.name = f"anon-{secrets.token_hex(5)}"
+        self.name = ANONYMOUS + secrets.token_hex(5)
         self.role: Role = role
         self.peer = peer
         self.hello: Any = None

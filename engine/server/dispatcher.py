@@ -30,6 +30,7 @@ from engine.errors import (
     over_limit,
     to_error_data,
 )
+from engine.model import ANONYMOUS
 from engine.protocol.decode import decode_params
 from engine.protocol.envelope import (
     REPLY_MAX_BYTES,
@@ -44,7 +45,6 @@ from engine.protocol.envelope import (
 )
 from engine.protocol.fields import PAGE_MAX_BYTES
 from engine.protocol.params import CancelRequestParams
-from engine.tasks.inbox import ANONYMOUS
 
 if TYPE_CHECKING:
     from engine.server.connection import Connection

@@ -15,6 +15,7 @@ import msgspec
 from engine.journal.journal import Journal
 from engine.journal.levels import Level
 from engine.journal.records import wire
+from engine.model import ANONYMOUS
 from engine.store import lines
 from engine.store.index import Index
 from engine.store.ledger import MOST_TOLD, Ledger
@@ -30,7 +31,6 @@ DIRECT_BYTES: Final = 1 << 20  # a thread
 _LEVELS: Final = len(Level)
 _NOTHING: Final = [0] * _LEVELS
 NONE: Final = "none"
-_ANONYMOUS: Final = "anon-"
 
 
 class _Window(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ class ReplyLogs:
         self._seen.pop(caller, None)
 
     def _keep(self, caller: str, seen: _Seen) -> None:
-        if caller.startswith(_ANONYMOUS):
+        if caller.startswith(ANONYMOUS):
             return  # gone with its connection
         position = Position(caller=caller, marks=list(seen.marks), read_to=seen.read_to)
         self._ledger.note(position)
@@ -106,7 +106,7 @@ class ReplyLogs:
 
     def keep_told(self, task: Task, caller: str) -> None:
         """A reply about a task that runs is about to go out: what it tells is not told again."""
-        if not caller.startswith(_ANONYMOUS) and not task.is_ended:
+        if not caller.startswith(ANONYMOUS) and not task.is_ended:
             self._ledger.tell(
                 Told(
                     task=task.id,

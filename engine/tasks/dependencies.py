@@ -6,6 +6,7 @@ them never will, so it is to be skipped. Who tells of ends, and starts or skips,
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
@@ -71,6 +72,10 @@ class Dependencies(Generic[Item]):
 
     def __iter__(self) -> Iterator[Item]:
         return iter(list(self._needs))
+
+    def heads(self) -> Iterator[Item]:
+        """The one that has waited longest, if any waits."""
+        return itertools.islice(self._needs, 1)
 
     def add(self, item: Item, order: int, after: Iterable[str], when: str) -> Decision | None:
         """Decide at once where that can be; None: `item` waits."""

@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from typing import Final
 
-from engine.model import TaskRecord
+from engine.model import ANONYMOUS, TaskRecord
 from engine.store.index import EndedHandle
 from engine.store.ledger import Ledger
 from engine.store.told import Receipt, State
@@ -23,7 +23,6 @@ from engine.tasks.mailbox import Delivery, Item, Mailbox
 from engine.tasks.waits import Waits
 
 NOTICES: Final = 20  # in one reply
-ANONYMOUS: Final = "anon-"  # how the names of callers begin that are connections
 
 
 class Inbox:

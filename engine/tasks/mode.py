@@ -15,12 +15,11 @@ import structlog
 import trio
 
 from engine.errors import InvalidState
-from engine.model import now_ms
+from engine.model import ANONYMOUS, now_ms
 from engine.store.ledger import Ledger, Setting
 from engine.store.writer import StoreUnavailable
 
 FACT: Final = "mode"  # its name in the ledger
-ANONYMOUS: Final = "anon-"  # how the names begin of callers that are gone with their connection
 
 log = structlog.get_logger()
 

@@ -30,12 +30,12 @@ from engine.jobs.pythonlocal import (
     open_session,
 )
 from engine.jobs.searchpath import search_path
+from engine.model import ANONYMOUS
 from engine.tasks.sessions import PYTHON, ShellSessions
 from engine.tasks.starting import Starter
 
 CLOSE_GRACE_SECS: Final = 5.0  # for the code that runs in a session that is closed
 CLOSE_SECS: Final = 20.0  # for whoever waits until a session is closed; it is closed all the same
-_ANONYMOUS: Final = "anon-"
 
 log = structlog.get_logger()
 
@@ -238,7 +238,7 @@ class SessionTable:
     def strangers(self) -> list[str]:
         """Callers without a name of their own that an engine before us had: they are gone."""
         names = [entry.name for entry in os.scandir(self.home.sessions)]
-        return [name for name in names if name.startswith(_ANONYMOUS)]
+        return [name for name in names if name.startswith(ANONYMOUS)]
 
 
 def _remove_unplaced(link: Path) -> None:

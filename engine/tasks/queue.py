@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Set
 from operator import itemgetter
 from typing import Any, Final, Generic, TypeVar
@@ -66,6 +67,14 @@ class FairQueue(Generic[Item]):
     def heads(self) -> Iterator[Item]:
         """Of each caller and lane the item that is next."""
         return (line[0][1] for waiting in self._callers.values() for line in waiting.lanes.values())
+
+    def by_lane(self) -> Counter[str]:
+        """How many items stand in each named lane."""
+        counts: Counter[str] = Counter()
+        for lane, callers in self._rounds.items():
+            if lane is not None:
+                counts[lane] = sum(len(self._callers[caller].lanes[lane]) for _, caller in callers)
+        return counts
 
     def push(self, caller: str, item: Item, order: int, lane: Lane = None) -> None:
         """Put `item` in; within its caller it goes by `order`, which no other item has."""

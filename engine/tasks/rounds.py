@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from engine.errors import ExpiredHandle, UnknownHandle
-from engine.model import Status, TaskRecord, rfc3339
+from engine.model import ANONYMOUS, Status, TaskRecord, rfc3339
 from engine.store.index import EndedHandle
 from engine.store.ledger import Ledger, Tomb
 from engine.store.reading import StoreUnreadable
 from engine.store.rounds import NoRound, StoredRound
 from engine.store.told import Told
 from engine.tasks.catalog import Catalog
-from engine.tasks.inbox import ANONYMOUS, Inbox
+from engine.tasks.inbox import Inbox
 from engine.tasks.task import Task
 from engine.tasks.waits import Waits
 

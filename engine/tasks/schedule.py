@@ -69,12 +69,14 @@ class Schedule:
     @property
     def waiting_since(self) -> int | None:
         """When the oldest of them was accepted, in ms; None where nobody waits."""
-        heads = itertools.chain(self.queue.heads(), self.turns.heads(), self.dependencies)
+        heads = itertools.chain(self.queue.heads(), self.turns.heads(), self.dependencies.heads())
         return min((task.record.created_at for task in heads), default=None)
 
     def waiting_by_lane(self) -> Counter[str]:
         """How many wait for each lane; of those in none nothing is told."""
-        return Counter(task.record.lane for task in self.waiting() if task.record.lane is not None)
+        others = itertools.chain(self.turns, self.dependencies)
+        lanes = (task.record.lane for task in others)
+        return self.queue.by_lane() + Counter(lane for lane in lanes if lane is not None)
 
     # -- in and out ----------------------------------------------------------------------------
 

@@ -95,3 +95,13 @@ def test_it_starts_exactly_when_all_have_ended_as_it_wants_in_whatever_order(
     is_to_start = all(status in GOOD[when] for status in told.values())
     assert (decision.skipped_for is None) == is_to_start
     assert (len(waiting), any(map(waiting.has_dependents, told))) == (0, False)
+
+
+def test_its_head_is_the_one_that_has_waited_longest() -> None:
+    waiting = Dependencies[str](Ends({}))
+    assert list(waiting.heads()) == []
+    waiting.add("x", 1, ["ta"], "ended")
+    waiting.add("y", 2, ["ta"], "ended")
+    assert list(waiting.heads()) == ["x"]
+    waiting.remove("x")
+    assert list(waiting.heads()) == ["y"]

@@ -204,3 +204,11 @@ def test_the_full_lanes_are_those_in_which_somebody_waits(shut: tuple[str, ...])
 def test_the_next_of_each_caller_and_lane_are_the_heads() -> None:
     queue = filled("a1", "a2", "a3:gpu", "a4:gpu", "b1")
     assert sorted(queue.heads()) == ["a1", "a3", "b1"]
+
+
+def test_of_each_named_lane_it_is_known_how_many_wait_in_it() -> None:
+    queue = filled("a1", "a2:gpu", "a3:gpu", "b1:gpu", "b2:db")
+    assert queue.by_lane() == {"gpu": 3, "db": 1}
+    queue.remove("a2")
+    queue.remove("b2")
+    assert queue.by_lane() == {"gpu": 2}
