@@ -91,6 +91,9 @@ Port = Annotated[int, Meta(ge=1, le=65_535, extra=says("integer between 1 and 65
 Seq = Annotated[int, Meta(ge=0, le=SAFE_INT, extra=says("integer between 0 and 2^53"))]
 MemoryBytes = Annotated[int, Meta(ge=1, le=SAFE_INT, extra=says("integer between 1 and 2^53"))]
 PageRows = Annotated[int, Meta(ge=1, le=500, extra=says("integer between 1 and 500"))]
+Cursor = Annotated[
+    str, Meta(pattern=r"^[0-9]{1,18}$(?!\n)", extra=says("a cursor of an earlier page"))
+]
 Base64 = Annotated[bytes, Meta(extra=says("base64 (RFC 4648) with its padding"))]
 Argv = Annotated[
     list[str], Meta(min_length=1, max_length=4096, extra=says("array of 1 to 4096 strings"))

@@ -31,6 +31,7 @@ from engine.protocol.fields import (
     Base64,
     Caller,
     CallerOrAll,
+    Cursor,
     Handle,
     Handles,
     Key,
@@ -268,7 +269,7 @@ class RunRoundParams(Params, frozen=True, kw_only=True):
 class ListRoundsParams(Params, frozen=True, kw_only=True):
     caller: CallerOrAll | None = None  # None: the caller's own
     limit: PageRows = 50
-    before: Label | None = None
+    before: Cursor | None = None
 
 
 class ReadRoundParams(Params, frozen=True, kw_only=True):
@@ -371,7 +372,7 @@ class ListTasksParams(Params, frozen=True, kw_only=True):
     caller: CallerOrAll | None = None  # None: the caller's own
     state: list[Status] | None = None
     limit: PageRows = 50
-    before: Label | None = None
+    before: Cursor | None = None
     changed_after: Seq | None = None
     timeout_secs: Seconds = 0.0
 
