@@ -140,7 +140,7 @@ class WarmShells:
     async def serve(self) -> None:
         """End each shell that has waited `KEEP_SECS`."""
         while True:
-            if not self._ready:
+            while not self._ready:  # what came may be taken before we have our turn
                 self._changed = trio.Event()
                 await self._changed.wait()
             caller, ready = next(iter(self._ready.items()))

@@ -24,6 +24,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final
@@ -32,6 +33,7 @@ from cli.program import PROGRAM as FORKED_PROGRAM
 from cli.program import Forked
 from websockets.sync.client import ClientConnection, connect, unix_connect
 
+NO_FLOOR: Final = ("--set", "min_free_bytes=0")  # of free disk: the machine's is no matter of ours
 LIMIT: Final = 30.0  # seconds for anything that a test waits for
 PROGRAM: Final = Path(sys.executable).with_name("engine")
 FORKED: list[type[Forked]] = []  # by which engines are started, where there is one
@@ -388,6 +390,13 @@ def wait_gone(pid: int, limit: float = LIMIT) -> None:
     finally:
         os.close(fd)
     assert readable, f"process {pid} is still there"
+
+
+@contextlib.contextmanager
+def called(engine: Engine, name: str = "ci") -> Iterator[Caller]:
+    """A caller of this name, on a connection of its own."""
+    with engine.connect() as client:
+        yield Caller(client, name)
 
 
 class Gate:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from acceptance.running import Caller, Client, Engine, Gate
+from acceptance.running import NO_FLOOR, Caller, Client, Engine, Gate
 
-NO_FLOOR = ("--set", "min_free_bytes=0")
 UNKNOWN = "t000000"
 
 

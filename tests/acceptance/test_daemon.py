@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acceptance.running import LIMIT, PROGRAM, Caller, Engine, Gate, RpcError
+from acceptance.running import LIMIT, NO_FLOOR, PROGRAM, Caller, Engine, Gate, RpcError
 
 pytestmark = pytest.mark.usefixtures("whole_program")
-NO_FLOOR = ("--set", "min_free_bytes=0")  # of free disk: the machine's is no matter of ours
 
 
 @pytest.fixture

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 from acceptance.faulty import degraded, locked, wait_well
-from acceptance.running import LIMIT, PROGRAM, Caller, Client, Engine
+from acceptance.running import LIMIT, NO_FLOOR, PROGRAM, Caller, Client, Engine
 
 pytestmark = pytest.mark.fault
 
-NO_FLOOR = ("--set", "min_free_bytes=0")  # of free disk: the machine's is no matter of ours
 LOCK_SECS = 10.0
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acceptance.running import Caller, Engine, Gate
+from acceptance.running import NO_FLOOR, Caller, Engine, Gate
 
 pytestmark = pytest.mark.fault
 
-NO_FLOOR = ("--set", "min_free_bytes=0")  # of free disk: the machine's is no matter of ours
 PRECIOUS = b"precious\n" * 1000
 PLACES = ("output", "exit", "spec.json", "claim", "")  # of a task's directory; itself
 PUT = {

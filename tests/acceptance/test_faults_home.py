@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 from acceptance.faulty import degraded
-from acceptance.running import LIMIT, PROGRAM, Caller, Engine
+from acceptance.running import LIMIT, NO_FLOOR, PROGRAM, Caller, Engine
 
 pytestmark = pytest.mark.fault
-
-NO_FLOOR = ("--set", "min_free_bytes=0")
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,10 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from acceptance.running import LIMIT, Caller, Engine, Gate, wait_gone
+from acceptance.running import LIMIT, NO_FLOOR, Caller, Engine, Gate, called, wait_gone
 
 pytestmark = pytest.mark.fault
 
-NO_FLOOR = ("--set", "min_free_bytes=0")
 STRANGER = 64_123  # a user whom nobody has named, and so with no process but ours
 STOP_SECS = 4.0
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
@@ -44,12 +43,6 @@ sys.stdin.readline()
 def engine(tmp_path: Path) -> Iterator[Engine]:
     with Engine(tmp_path / "home", *NO_FLOOR) as engine:
         yield engine
-
-
-@contextlib.contextmanager
-def called(engine: Engine, name: str = "ci") -> Iterator[Caller]:
-    with engine.connect() as client:
-        yield Caller(client, name)
 
 
 def children(pid: int) -> list[int]:

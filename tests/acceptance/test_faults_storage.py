@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 from acceptance.faulty import Disk, degraded, failing_disk, mounted, small_disk, wait_well
-from acceptance.running import LIMIT, PROGRAM, Caller, Client, Engine, Gate
+from acceptance.running import LIMIT, NO_FLOOR, PROGRAM, Caller, Client, Engine, Gate
 
 pytestmark = pytest.mark.fault
 
-NO_FLOOR = ("--set", "min_free_bytes=0")  # of free disk: what it is below is to be seen
 FULL = "the disk is full"
 NO_FILES = "the disk takes no more files"
 

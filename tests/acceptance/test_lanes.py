@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acceptance.running import PROGRAM, Caller, Engine, Gate
-
-NO_FLOOR = ("--set", "min_free_bytes=0")
+from acceptance.running import NO_FLOOR, PROGRAM, Caller, Engine, Gate
 
 
 @pytest.fixture

@@ -20,12 +20,6 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture
-def client(engine: Engine) -> Iterator[Client]:
-    with engine.connect() as client:
-        yield client
-
-
-@pytest.fixture
 def owner(client: Client) -> Caller:
     return Caller(client, "owner")
 

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acceptance.running import Caller, Client, Engine, Gate, is_running, wait_gone
-
-NO_FLOOR = ("--set", "min_free_bytes=0")  # of free disk: the machine's is no matter of ours
+from acceptance.running import NO_FLOOR, Caller, Client, Engine, Gate, is_running, wait_gone
 
 
 def py(caller: Caller, code: str, **named: Any) -> dict[str, Any]:

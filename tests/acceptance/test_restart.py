@@ -17,21 +17,13 @@ from typing import Any
 
 import pytest
 from acceptance.hammer import Hammer
-from acceptance.running import Caller, Engine, Gate, is_running, wait_gone
-
-NO_FLOOR = ("--set", "min_free_bytes=0")  # of free disk: the machine's is no matter of ours
+from acceptance.running import NO_FLOOR, Caller, Engine, Gate, called, is_running, wait_gone
 
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
     with Engine(tmp_path / "home", *NO_FLOOR) as engine:
         yield engine
-
-
-@contextlib.contextmanager
-def called(engine: Engine, name: str = "ci") -> Iterator[Caller]:
-    with engine.connect() as client:
-        yield Caller(client, name)
 
 
 def restart(engine: Engine, *more: str) -> None:

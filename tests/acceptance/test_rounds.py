@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acceptance.running import Caller, Client, Engine, Gate
+from acceptance.running import NO_FLOOR, Caller, Client, Engine, Gate
 
 from engine.protocol.results import decode_result
-
-NO_FLOOR = ("--set", "min_free_bytes=0")
 
 
 @pytest.fixture

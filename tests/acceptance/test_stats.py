@@ -9,10 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from acceptance.running import LIMIT, Caller, Client, Engine, Gate
+from acceptance.running import LIMIT, NO_FLOOR, Caller, Client, Engine, Gate
 
 TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
-NO_FLOOR = ("--set", "min_free_bytes=0")
 
 
 def entry(client: Client, name: str) -> dict[str, Any] | None:

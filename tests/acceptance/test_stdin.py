@@ -23,13 +23,18 @@ def begin(caller: Caller, *argv: str, **named: Any) -> str:
 
 
 def write(caller: Caller, task: str, text: str, **named: Any) -> None:
-    answer = caller.call("write_stdin", taskId=task, text=text, **named)
-    answer.pop("notices", None)  # the job may have ended by this very line
-    assert answer == {"written": len(text.encode())}
+    assert written(caller, taskId=task, text=text, **named) == {"written": len(text.encode())}
 
 
 def end_input(caller: Caller, task: str) -> None:
-    assert caller.call("write_stdin", taskId=task, eof=True) == {"written": 0}
+    assert written(caller, taskId=task, eof=True) == {"written": 0}
+
+
+def written(caller: Caller, **params: Any) -> dict[str, Any]:
+    """The result, without the notices: the job may have ended by this very input."""
+    answer = caller.call("write_stdin", **params)
+    answer.pop("notices", None)
+    return answer
 
 
 def wait_text(caller: Caller, task: str, text: str, stream: str = "output") -> str:

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-import trio
+from store.ledgers import serving
 
 from engine.store import ledger as ledger_module
 from engine.store import told
@@ -14,17 +13,7 @@ from engine.store.ledger import Key, Ledger, Setting, Tomb
 from engine.store.told import Position, Told
 from engine.store.writer import StoreUnavailable
 
-LIMIT = 15.0  # seconds for any wait here
 KEY = Key(caller="ci", key="K", digest="d1", task="aaaaaa")
-
-
-@asynccontextmanager
-async def serving(path: Path) -> AsyncIterator[Ledger]:
-    with closing(Ledger(path)) as ledger, trio.fail_after(LIMIT):
-        async with trio.open_nursery() as nursery:
-            await nursery.start(ledger.serve)
-            yield ledger
-            nursery.cancel_scope.cancel()
 
 
 async def test_keys_and_tombs_are_there_after_it_was_closed(tmp_path: Path) -> None:

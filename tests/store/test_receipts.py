@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-import trio
+from store.ledgers import serving
 
 from engine.store import receipts, told
 from engine.store.ledger import Ledger
 from engine.store.told import Receipt, State, Told
 
-LIMIT = 15.0  # seconds for any wait here
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "record.db"
-
-
-@asynccontextmanager
-async def serving(path: Path) -> AsyncIterator[Ledger]:
-    with closing(Ledger(path)) as ledger, trio.fail_after(LIMIT):
-        async with trio.open_nursery() as nursery:
-            await nursery.start(ledger.serve)
-            yield ledger
-            nursery.cancel_scope.cancel()
 
 
 def receipt(

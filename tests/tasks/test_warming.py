@@ -201,3 +201,19 @@ async def test_one_who_takes_time_has_it_started_after_the_reply(
     await trio.sleep(0.002)
     assert not warming.shells.is_hurried("ci")
     assert warming.shells.id_for("ci") is not None
+
+
+async def test_one_that_is_taken_before_anybody_looks_for_its_time_ends_nothing(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    warming = Warming(tmp_path)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(warming.shells.serve)
+        await trio.testing.wait_all_tasks_blocked()
+        assert await warming.renew("a") is not None
+        warming.shells.discard("a")  # in the turn in which it came
+        await trio.testing.wait_all_tasks_blocked()
+        assert await warming.renew("b") is not None
+        await trio.sleep(KEEP_SECS + 1)
+        assert warming.shells.id_for("b") is None
+        nursery.cancel_scope.cancel()
