@@ -3,9 +3,11 @@
     pollers.py [--pollers N] [--handles N] [--ends N] [--idle SECONDS]
 
 Opens an engine of its own, has it hold `--handles` jobs (most of them queued), and has `--pollers`
-callers wait for their share of them with `wait_any`. First nothing happens, and the engine's
-processor time is taken; then jobs end one by one, and the time from the job's last act to the
-reply is measured. Each end must wake its own poller and nobody else.
+callers wait for their share of them with `wait_any`. Each is told what its jobs are blocked on:
+the queued ones on their lane, those that run are idle after a minute. Then nothing happens any
+more, and the processor time of the engine is taken, and of the keepers beside it; then jobs end
+one by one, and the time from the job's last act to the reply is measured. Each end must wake its
+own poller and nobody else.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from acceptance.running import Engine, Gate
 
 CONNECTIONS: Final = 10
+TOLD_SECS: Final = 240.0  # until the last job is known to be idle
+SETTLE_SECS: Final = 5.0  # for what is written behind the last reply
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -55,10 +59,10 @@ class Line:
         return self._replies.pop(id_)
 
 
-def processor_secs(pid: int) -> float:
-    """User and system time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+def processor_secs(*pids: int) -> float:
+    """User and system time of processes so far."""
+    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return sum(int(fields[11]) + int(fields[12]) for fields in stats) / TICKS
 
 
 def memory_mib(pid: int) -> float:
@@ -101,14 +105,17 @@ async def make_jobs(lines: list[Line], options: argparse.Namespace, gate: Gate) 
 async def measure(engine: Engine, options: argparse.Namespace, gate: Gate) -> list[float]:
     """The delays in seconds, in order of size."""
     delays: list[float] = []
-    opened = 0.0
-    reached = trio.Event()
+    opened, idle = 0.0, set[str]()
+    reached, all_told = trio.Event(), trio.Event()
 
     async def poll(line: Line, caller: str, ids: list[str]) -> None:
         nonlocal reached
         while True:
             at, reply = await line.ask("wait_any", **{"as": caller, "ids": ids})
             ends = [each["id"] for each in reply["updates"] if each["ready"] == "ended"]
+            idle.update(each["id"] for each in reply["updates"] if each.get("category") == "idle")
+            if len(idle) == options.pollers:
+                all_told.set()
             ids = reply["pending_ids"]
             if ends:
                 assert len(ends) == 1, ends
@@ -121,11 +128,22 @@ async def measure(engine: Engine, options: argparse.Namespace, gate: Gate) -> li
         print(f"{sum(map(len, handles))} handles, {options.pollers} pollers")
         for number, ids in enumerate(handles):
             nursery.start_soon(poll, lines[number % CONNECTIONS], f"p{number}", ids)
-        await trio.sleep(5)
-        before, began = processor_secs(engine.pid), time.monotonic()
+        began = time.monotonic()
+        with trio.fail_after(TOLD_SECS):
+            await all_told.wait()
+        print(f"all told that their jobs are idle, {time.monotonic() - began:.0f} s later")
+        await trio.sleep(SETTLE_SECS)
+        keepers = engine.processes()
+        before = processor_secs(engine.pid), processor_secs(*keepers)
+        began = time.monotonic()
         await trio.sleep(options.idle)
-        used = (processor_secs(engine.pid) - before) / (time.monotonic() - began)
-        print(f"while nothing happens: {used:.2%} of a core, {memory_mib(engine.pid):.0f} MiB")
+        now = processor_secs(engine.pid), processor_secs(*keepers)
+        used, beside = (
+            (b - a) / (time.monotonic() - began) for a, b in zip(before, now, strict=True)
+        )
+        memory = memory_mib(engine.pid)
+        print(f"while nothing happens: {used:.2%} of a core, {memory:.0f} MiB", end="; ")
+        print(f"{len(keepers)} processes of keepers and jobs: {beside:.2%}")
         for _ in range(options.ends):
             reached = trio.Event()
             opened = time.monotonic()
@@ -141,7 +159,7 @@ def main() -> None:
     parser.add_argument("--pollers", type=int, default=1_000)
     parser.add_argument("--handles", type=int, default=10_000)
     parser.add_argument("--ends", type=int, default=500)
-    parser.add_argument("--idle", type=float, default=20.0, help="seconds")
+    parser.add_argument("--idle", type=float, default=60.0, help="seconds")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="engine-pollers-") as folder:
         place = Path(folder)

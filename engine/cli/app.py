@@ -80,11 +80,12 @@ class App:
         hello: bool = False,
         role: Role = "agent",
         wake: Wake | None = None,
+        timeout: float | None = None,
     ) -> Client:
         """A connected client. `starts`: start an engine where none runs and nothing forbids it.
 
         Also later, in place of one that vanished. `role`: an observer only looks, so that
-        nobody's position moves.
+        nobody's position moves. `timeout`: seconds that the person waits for all of it.
         """
         from engine.client.blocking import Client
         from engine.client.link import spot
@@ -100,6 +101,7 @@ class App:
             tell_lost=self._tell_lost,
             tell_back=self._tell_back,
             revive=self._start if may_start else None,
+            timeout=timeout,
         )
         if may_start:
             client.connect_or_start()

@@ -77,6 +77,7 @@ def _each(
 
 def _cancel(app: App, client: Any, handle: str, force: bool) -> None:
     from engine.cli.handles import as_param, task_of
+    from engine.cli.words import cancelled
     from engine.client.wire import to_json
 
     params = {"as": app.caller, **as_param(handle), "force": force or None}
@@ -86,17 +87,18 @@ def _cancel(app: App, client: Any, handle: str, force: bool) -> None:
         return
     console = app.console
     count = len(reply.get("signalled") or ())
-    processes = f"{count} {'process' if count == 1 else 'processes'}"
     if reply["outcome"] == "already_finished":
         line = _had_ended(task_of(app, client, handle), console)
+        processes = f"{count} {'process' if count == 1 else 'processes'}"
         console.say(line + (f"; {processes} that it left behind ended" if count else ""))
     else:
-        console.say(f"{handle} cancelled, {processes}")
+        console.say(cancelled(handle, count))
     for survivor in reply.get("survivors") or ():
         console.say(f"{handle}: process {_pid(survivor)} is still there", always=True)
 
 
 def _cancel_all(app: App) -> int:
+    from engine.cli.words import cancelled
     from engine.client.wire import to_json
 
     asked = {"as": app.caller, "caller": app.caller}
@@ -105,9 +107,7 @@ def _cancel_all(app: App) -> int:
         if app.json:
             app.console.line(to_json(each))
         elif each["outcome"] == "cancelled":
-            count = len(each.get("signalled") or ())
-            processes = f"{count} {'process' if count == 1 else 'processes'}"
-            app.console.say(f"{each['taskId']} cancelled, {processes}")
+            app.console.say(cancelled(each["taskId"], len(each.get("signalled") or ())))
         for survivor in each.get("survivors") or ():
             pid = _pid(survivor)
             app.console.say(f"{each['taskId']}: process {pid} is still there", always=True)

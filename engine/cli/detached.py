@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any, Final
 
 from engine.cli import exits, words
 from engine.cli.app import App
-from engine.cli.handles import as_param, resolve
+from engine.cli.handles import as_param, resolve_any
 from engine.cli.report import report
+from engine.cli.view import safe
 from engine.client.blocking import Client, Ticket
 from engine.client.cursors import HOLD
 from engine.client.errors import Refused
@@ -19,16 +21,14 @@ from engine.client.wire import to_json
 # What the second task has from the first: where it runs, and as whom.
 SHARED: Final = ("as", "cwd", "env")
 
+SAID: Final = 200  # characters of a line of the job's that are quoted
 FIRST_HOLD: Final = 0.25  # seconds; each is twice as long as the one before, up to `HOLD`
 
 
 def resolve_after(app: App, client: Client, params: dict[str, Any]) -> None:
     """Have the handles of `--after` whole. Raises `Refused`, `AmbiguousHandle`."""
     if params.get("after"):
-        params["after"] = [
-            given if given.startswith("r") else resolve(app, client, given)
-            for given in params["after"]
-        ]
+        params["after"] = [resolve_any(app, client, given) for given in params["after"]]
         app.subject = ""
 
 
@@ -125,6 +125,8 @@ class Detached:
         if self._params.get("ready_when") is None or self._then.is_refused:
             return self._tell(reply)
         name = words.handle(reply)
+        # `timeout 60 engine run -d …` is how a script bounds this: it is to hear of the id, too.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             return self._await_ready(client, reply)
         except KeyboardInterrupt:
@@ -164,17 +166,34 @@ class Detached:
                     app.shown = name  # else it would be told again
                     return self._tell(update)
                 if update["ready"] == "ended":
-                    return self._ended(update)
+                    return self._ended(client, update)
                 app.console.say(words.goes_on(update))
+            view = app.console.error_view()
+            head = f"{view.glyph('running')} {name} is not ready yet"
+            app.console.show_status(f"{head} {view.dot} Ctrl-C leaves it running")
             if news["reason"] != "ready":
                 reply = client.call("wait", looked)
                 self._warn(reply)
         return self._tell(reply)
 
-    def _ended(self, record: dict[str, Any]) -> int:
-        """The job has ended and was never ready: one line, and its exit code."""
+    def _ended(self, client: Client, record: dict[str, Any]) -> int:
+        """The job has ended and was never ready: one line, and its exit code, which is not 0."""
         name = words.handle(record)
         line = words.run_ended(record) or f"{name} succeeded"
-        self._app.console.say(f"{line}, before it was ready; engine output {name}")
+        if not words.unstarted(record):
+            said = _last_said(client, record)
+            line += f", before it was ready{said and ': '}{said}; engine output {name}"
+        self._app.console.say(line)
         self._app.shown = name
-        return exits.of_task(record)
+        return exits.of_task(record) or exits.OURS
+
+
+def _last_said(client: Client, record: dict[str, Any]) -> str:
+    """The last error line of a job that nobody has followed, or else its last line."""
+    from engine.cli.tails import last_line, read_tail
+    from engine.cli.tasks import error_lines
+
+    errors = [each["text"] for each in error_lines(client, record) if each["source"] != "engine"]
+    if not errors and record.get("taskId"):
+        errors = [last_line(read_tail(client, record["taskId"], "output", "stderr"))]
+    return safe(errors[-1])[:SAID] if errors else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from engine.cli.app import App
@@ -30,14 +31,30 @@ def resolve(app: App, client: Client, given: str) -> str:
     if given.startswith("r"):
         client.call("read_round", {"roundId": given})  # one that there is not is refused
         raise RoundHandle(f"{given} is a round: engine round show {given} names its tasks")
+    return _completed(app, client, given, "read_task", as_param(given))
+
+
+def resolve_round(app: App, client: Client, given: str) -> str:
+    """Likewise of a round."""
+    app.subject = given
+    return _completed(app, client, given, "read_round", {"roundId": given})
+
+
+def resolve_any(app: App, client: Client, given: str) -> str:
+    """Likewise of a task or a round."""
+    return (resolve_round if given.startswith("r") else resolve)(app, client, given)
+
+
+def _completed(app: App, client: Client, given: str, method: str, asked: dict[str, str]) -> str:
+    """`given`, or on a terminal what it is the beginning of; by `method` a whole one is read."""
     if not app.console.out_is_terminal or app.json:
         return given
     try:
-        client.call("read_task", {"as": app.caller, **as_param(given)})
+        client.call(method, {"as": app.caller, **asked})
     except Refused as exc:
         if exc.code != UNKNOWN_HANDLE or len(given) < LEAST_PREFIX:
             raise
-        found = matches(app, client, given)
+        found = (matching_rounds if given.startswith("r") else matches)(app, client, given)
         if not found:
             raise
         if len(found) > 1:
@@ -58,25 +75,35 @@ def last(app: App, client: Client) -> str:
 
 
 def matches(app: App, client: Client, prefix: str) -> list[str]:
-    """All handles that begin with `prefix`, newest first."""
-    found: list[str] = []
+    """All handles of tasks that begin with `prefix`, newest first."""
+    rows = _all(app, client, "list_tasks", "tasks")
+    both = (handle for row in rows for handle in (row.get("taskId"), row.get("kickoffId")))
+    return [handle for handle in both if handle and handle.startswith(prefix)]
+
+
+def matching_rounds(app: App, client: Client, prefix: str) -> list[str]:
+    """All rounds whose ids begin with `prefix`, newest first."""
+    ids = (row["roundId"] for row in _all(app, client, "list_rounds", "rounds"))
+    return [round_id for round_id in ids if round_id.startswith(prefix)]
+
+
+def _all(app: App, client: Client, method: str, name: str) -> Iterator[dict[str, Any]]:
+    """What a method lists, page by page."""
     params: dict[str, Any] = {"as": app.caller, "caller": "*", "limit": 500}
     for _ in range(PAGES):
-        page = client.call("list_tasks", params)
-        for row in page["tasks"]:
-            both = (row.get("taskId"), row.get("kickoffId"))
-            found.extend(h for h in both if h and h.startswith(prefix))
+        page = client.call(method, params)
+        yield from page[name]
         if not page["hasMore"]:
             break
         params["before"] = page["next"]
-    return found
 
 
 def ambiguous(prefix: str, found: list[str]) -> str:
     """`t8f3k fits 3 tasks: t8f3kp7 t8f3kq2 t8f3kr9`."""
     names = " ".join(sorted(found)[:SHOWN])
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return f"{prefix} fits {len(found)} tasks: {names}{more}"
+    kind = "rounds" if prefix.startswith("r") else "tasks"
+    return f"{prefix} fits {len(found)} {kind}: {names}{more}"
 
 
 def task_of(app: App, client: Client, handle: str) -> dict[str, Any]:

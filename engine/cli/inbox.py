@@ -12,6 +12,7 @@ from engine.cli.app import App
 from engine.cli.verbs import Verb, verb
 
 NOBODY: Final = "nothing_pending"
+NAMED: Final = 5  # of those that go on
 PAGE: Final = 500  # rows at once, the most that the engine gives
 
 
@@ -84,14 +85,14 @@ def wait_inbox(app: App, *, ids: tuple[str, ...], timeout: float | None) -> int:
 
     assert not ids
     app.as_job = False
-    client = app.client(starts=True)
+    client = app.client(starts=True, timeout=timeout)
     wait = ManyWait(app, client, None, _until(timeout))
     reply = wait.next(0.0)
     while not reply["all_finished"] and not wait.is_over:
         wait.show_status(reply["pending_ids"])
         reply = wait.next()
     if not reply["all_finished"]:
-        return _spent(app, reply["pending_ids"], "engine wait")
+        return _spent(app, client, reply["pending_ids"], "engine wait")
     if not wait.shown:
         _tell_nothing(app, [])
     return max(map(exit_code, wait.shown), default=0) and exits.REFUSED
@@ -99,11 +100,11 @@ def wait_inbox(app: App, *, ids: tuple[str, ...], timeout: float | None) -> int:
 
 def wait_first(app: App, *, ids: tuple[str, ...], timeout: float | None) -> int:
     """Wait for the first end, and exit as that does; `OURS` where there is none to wait for."""
-    from engine.cli.handles import resolve
+    from engine.cli.handles import resolve_any
     from engine.cli.many import ManyWait, exit_code
 
-    client = app.client(starts=True)
-    handles = list(dict.fromkeys(i if i.startswith("r") else resolve(app, client, i) for i in ids))
+    client = app.client(starts=True, timeout=timeout)
+    handles = list(dict.fromkeys(resolve_any(app, client, given) for given in ids))
     app.subject = handles[0] if len(handles) == 1 else ""
     wait = ManyWait(app, client, handles or None, _until(timeout))
     reply = wait.next(0.0)
@@ -114,7 +115,8 @@ def wait_first(app: App, *, ids: tuple[str, ...], timeout: float | None) -> int:
         _tell_nothing(app, [])
         return exits.OURS
     if not wait.shown:
-        return _spent(app, reply["pending_ids"], " ".join(["engine wait --any", *handles]))
+        again = " ".join(["engine wait --any", *handles])
+        return _spent(app, client, reply["pending_ids"], again)
     return exit_code(wait.shown[0])
 
 
@@ -122,6 +124,16 @@ def _until(timeout: float | None) -> float | None:
     return None if timeout is None else time.monotonic() + timeout
 
 
-def _spent(app: App, pending: list[str], again: str) -> int:
-    app.console.say(f"{words.going_on(len(pending))}; {again}")
+def _spent(app: App, client: Any, pending: list[str], again: str) -> int:
+    """Say what has not ended, of one task also why, and that by `again` it is waited for."""
+    from engine.cli.handles import as_param
+
+    if len(pending) == 1 and not pending[0].startswith("r"):
+        row = client.call("read_task", as_param(pending[0]))  # as nobody, who is told nothing by it
+        state = words.still(row, app.console.now())
+    else:
+        more = len(pending) - NAMED
+        names = " ".join(pending[:NAMED]) + (f" and {more} more" if more > 0 else "")
+        state = f"{words.going_on(len(pending))}: {names}"
+    app.console.say(f"{state}; {again}")
     return exits.STILL_RUNNING

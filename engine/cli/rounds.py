@@ -161,24 +161,32 @@ def _check_junit(path: str | None) -> None:
 
 
 def _start(app: App, *, seats: dict[str, Row], junit: str | None) -> int:
+    from engine.cli.report import report_error
+    from engine.client.errors import INVALID_PARAMS, Refused
+
     if not seats:
         raise click.UsageError(f"which? --seat {SEAT_FORM} or -f FILE")
     _check_junit(junit)
     with Signals(*REDRAWING) as signals:
         client = app.client(starts=True, hello=True, wake=signals)
         asked = {"as": app.caller, "seats": seats}
-        begun = client.call("run_round", asked, resend=False)
+        try:
+            begun = client.call("run_round", asked, resend=False)
+        except Refused as exc:
+            code = report_error(app, exc)  # seats that are not as they have to be: wrong usage
+            return exits.USAGE if exc.code == INVALID_PARAMS else code
         return _follow(app, client, begun["roundId"], signals, junit=junit)
 
 
 def _retry(app: App, *, round_id: str, junit: str | None) -> int:
+    from engine.cli.handles import resolve_round
     from engine.cli.roundscreen import failed
     from engine.cli.roundwatch import read_round, rows_of_seats
 
     _check_junit(junit)
-    app.subject = round_id
     with Signals(*REDRAWING) as signals:
         client = app.client(hello=True, wake=signals)
+        round_id = resolve_round(app, client, round_id)
         names = failed(rows_of_seats(read_round(client, round_id)))
         if names:
             asked = {"as": app.caller, "roundId": round_id, "retry_seats": names}
@@ -191,10 +199,12 @@ def _retry(app: App, *, round_id: str, junit: str | None) -> int:
 def wait_round(app: App, *, round_id: str, timeout: float | None) -> int:
     """Wait until no seat of a round runs; 0 when all succeeded."""
     app.as_job = False
+    from engine.cli.handles import resolve_round
+
     until = None if timeout is None else time.monotonic() + timeout
-    app.subject = round_id
     with Signals(*REDRAWING) as signals:
-        client = app.client(starts=True, wake=signals)
+        client = app.client(starts=True, wake=signals, timeout=timeout)
+        round_id = resolve_round(app, client, round_id)
         return _follow(app, client, round_id, signals, until=until)
 
 
@@ -209,7 +219,7 @@ def _follow(
 ) -> int:
     """Show the round to its end, then what went wrong; the exit code."""
     from engine.cli import roundscreen
-    from engine.cli.roundwatch import RoundWatch
+    from engine.cli.roundwatch import RoundWatch, quoted_lines
     from engine.cli.tasks import error_lines
 
     watch = RoundWatch(app, client, round_id, until)
@@ -223,13 +233,12 @@ def _follow(
         app.console.say(f"round {round_id} goes on; engine wait {round_id}")
         return exits.STILL_RUNNING
     names = roundscreen.failed(watch.rows)
-    for name in names:  # no row says why it was not started
-        watch.rows[name] |= {"error": watch.ended["seats"].get(name, {}).get("error")}
     errors = {name: error_lines(client, watch.rows[name]) for name in names}
     if not app.json:
         for name in names:
             view = app.console.view()
-            for line in roundscreen.seat_errors(name, watch.rows[name], errors[name], view):
+            quoted = quoted_lines(client, watch.rows[name], errors[name])
+            for line in roundscreen.seat_errors(name, watch.rows[name], quoted, view):
                 app.console.line(line)
     if names:
         app.console.say(roundscreen.verdict(round_id, watch.rows))
@@ -242,15 +251,15 @@ def _report(
     client: Any, round_id: str, rows: dict[str, Row], errors: dict[str, list[Row]], path: str
 ) -> None:
     from engine.cli import junit
-    from engine.cli.tails import read_tail
+    from engine.cli.tails import read_end
 
     seats = [
         junit.Seat(
             name,
             row,
             [f"{e['time']} {e['text']}" for e in errors.get(name, ()) if e["source"] != "engine"],
-            read_tail(client, row["taskId"]) if row.get("outputBytes") else "",
-            read_tail(client, row["taskId"], "stderr") if row.get("outputBytes") else "",
+            read_end(client, row),
+            read_end(client, row, "stderr"),
         )
         for name, row in rows.items()
     ]
@@ -259,21 +268,26 @@ def _report(
 
 def _show(app: App, *, round_id: str) -> int:
     from engine.cli import roundscreen
-    from engine.cli.roundwatch import read_round, rows_of_seats
+    from engine.cli.handles import resolve_round
+    from engine.cli.roundwatch import explain, read_round, rows_of_seats
     from engine.cli.tails import last_line, read_tail
     from engine.client.wire import to_json
 
-    app.subject = round_id
     client = app.client(role="observer")
+    round_id = resolve_round(app, client, round_id)
     found = read_round(client, round_id)
     if app.json:
         app.console.line(to_json(found))
         return exits.DONE
     rows = rows_of_seats(found)
+    explain(client, rows)
     view = app.console.view()
     if not view.is_terminal:
         for name, row in rows.items():
             app.console.line(roundscreen.plain_seat(name, row))
+        for name in rows:
+            for line in roundscreen.seat_errors(name, rows[name], (), view):
+                app.console.line(line)
         return exits.DONE
     tails = {
         name: last_line(read_tail(client, row["taskId"]))

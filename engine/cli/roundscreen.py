@@ -86,10 +86,10 @@ class _Columns:
 
 
 def last_words(row: Row, tail: str) -> str:
-    """What a seat has to say: why it waits, or its last line."""
+    """What a seat has to say: why it waits or was not started, or its last line."""
     if words.is_waiting(row) or row["status"] == "skipped":
         return safe(row.get("queueReason") or "")
-    return safe(words.blocked(row) or tail)
+    return safe(words.blocked(row) or words.spawn_error(row) or tail)
 
 
 def plain_seat(name: str, row: Row) -> str:

@@ -21,6 +21,7 @@ from engine.client.cursors import LOGS_HOLD
 from engine.client.errors import Refused
 from engine.client.wire import to_json
 
+LAST_LINES: Final = 5  # of a seat that has no error lines
 PAGE: Final = 500  # rows at once, the most that the engine gives
 
 Row = dict[str, Any]
@@ -40,6 +41,26 @@ def rows_of_seats(found: Row) -> dict[str, Row]:
         else row
         for name, row in found["seats"].items()
     }
+
+
+def explain(client: Client, rows: dict[str, Row]) -> None:
+    """Have the seats that were not started say why: no row does."""
+    for row in rows.values():
+        if row["status"] == "failed" and row["reason"] == "spawn_error" and "error" not in row:
+            asked = {"taskId": row["taskId"], "timeout_secs": 0, "logs": "none"}
+            try:
+                row["error"] = client.call("wait", asked).get("error")
+            except Refused:
+                row["error"] = None  # dropped meanwhile
+
+
+def quoted_lines(client: Client, row: Row, errors: list[Row]) -> list[Row]:
+    """What explains a seat that failed: its error lines or, where it has none, its last lines."""
+    if any(each["source"] != "engine" for each in errors) or not row.get("outputBytes"):
+        return errors
+    lines = [line for line in read_tail(client, row["taskId"]).split("\n") if line.strip()]
+    time = row["lastOutputAt"] or row["endedAt"]
+    return [{"time": time, "source": "output", "text": line} for line in lines[-LAST_LINES:]]
 
 
 class RoundWatch:
@@ -155,6 +176,7 @@ class RoundWatch:
     def _finish(self) -> None:
         """Show how it stands, or how it was in the end."""
         self._take(rows_of_seats(read_round(self._client, self._id)))
+        explain(self._client, self.rows)
         self._settle_tails()
         self._draw(last=True)
         if self._block is not None:

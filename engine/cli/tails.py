@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from engine.client.blocking import Client, Ticket
 from engine.client.cursors import HOLD
-from engine.client.errors import Refused
+from engine.client.errors import INVALID_PARAMS, Refused
 
 TAIL: Final = 4_000  # bytes that are read of an output's end
+REPORTED: Final = 64 << 10  # likewise, for a report
 PAUSE: Final = 1.0  # seconds at least from one read of a task's output to the next
-INVALID_PARAMS: Final = -32602
 ESCAPES: Final = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]"
 )
@@ -44,20 +44,34 @@ def page_params(task_id: str, stream: str, offset: int, limit: int, hold: float)
     }
 
 
-def read_tail(client: Client, task_id: str, *streams: str) -> str:
+def read_tail(client: Client, task_id: str, *streams: str, limit: int = TAIL) -> str:
     """The end of a task's output as text, of its stdout where that is apart.
 
-    `streams`: the end of the first of them that was kept, in its place.
+    `streams`: the end of the first of them that was kept, in its place. `limit`: bytes of it.
     """
     for stream in streams or ("output", "stdout"):
         try:
-            page = client.call("read_output", page_params(task_id, stream, -TAIL, TAIL, 0.0))
+            page = client.call("read_output", page_params(task_id, stream, -limit, limit, 0.0))
         except Refused as exc:
             if exc.code != INVALID_PARAMS:
                 return ""  # nothing was started, or it is dropped
         else:
-            return plain(page["text"])
+            return plain(_from_a_line_on(page))
     return ""
+
+
+def read_end(client: Client, row: dict[str, Any], *streams: str) -> str:
+    """Likewise as much as a report has; empty where nothing was written."""
+    if not row.get("outputBytes"):
+        return ""
+    return read_tail(client, row["taskId"], *streams, limit=REPORTED)
+
+
+def _from_a_line_on(page: Any) -> str:
+    """The text of a page, where it begins in mid-output from its first whole line on."""
+    text: str = page["text"]
+    rest = text.partition("\n")[2]
+    return rest if page["offset"] and rest.strip() else text
 
 
 class _Tail:

@@ -60,7 +60,7 @@ def _wait(
     app.as_job = len(set(ids)) == 1
     until = None if timeout is None else time.monotonic() + timeout
     with Signals(*REDRAWING) as signals:
-        client = app.client(starts=True, wake=signals)
+        client = app.client(starts=True, wake=signals, timeout=timeout)
         handles = list(dict.fromkeys(resolve(app, client, given) for given in ids))
         waiter = Waiter(app, handles, until, logs=logs, scope=scope)
         waiter.run(client, signals)
@@ -191,19 +191,13 @@ class Waiter:
 
     def exit_code(self) -> int:
         """As one task did; of several, 0 when all succeeded. Says which still run."""
-        from engine.cli import units, words
+        from engine.cli import words
 
         left = [h for h in self._handles if h not in self._records]
         if len(left) == 1:
-            row, now = self._rows[left[0]], self._app.console.now()
-            name = words.row_handle(row)
-            if words.is_waiting(row):
-                state = f"still {words.waiting(row)}"
-            else:
-                state = f"still running after {units.duration(units.since(row['startedAt'], now))}"
-            if row.get("lastOutputAt"):
-                state += f" (output {units.age(units.since(row['lastOutputAt'], now))} ago)"
-            self._app.console.say(f"{name} {state}; engine wait {name}")
+            row = self._rows[left[0]]
+            state = words.still(row, self._app.console.now())
+            self._app.console.say(f"{state}; engine wait {words.row_handle(row)}")
         elif left:
             names = " ".join(left)
             waiting = sum(words.is_waiting(self._rows[h]) for h in left)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from engine.cli import units
@@ -94,6 +95,18 @@ def waiting(row: Row) -> str:
     return f"{head}: {reason}" if reason else head
 
 
+def still(row: Row, now: datetime) -> str:
+    """`t8f3kr9 still running after 4m42s (output 3s ago)`, of one that has not ended."""
+    if is_waiting(row):
+        return f"{row_handle(row)} still {waiting(row)}"
+    line = f"{row_handle(row)} still running"
+    if row.get("startedAt"):
+        line += f" after {units.duration(units.since(row['startedAt'], now))}"
+    if row.get("lastOutputAt"):
+        line += f" (output {units.age(units.since(row['lastOutputAt'], now))} ago)"
+    return line
+
+
 def blocked(row: Row) -> str:
     """`waits for input: Name?`: what a task is blocked on; empty where it is on nothing."""
     on = row.get("blockedOn") or {}
@@ -108,6 +121,13 @@ def blocked(row: Row) -> str:
     if category == "after":
         return f"waits for {' '.join(map(str, on.get('ids') or ()))}"
     return ""
+
+
+def cancelled(name: str, count: int) -> str:
+    """`t8f3kr9 cancelled, 2 processes`; none of one that had not begun."""
+    if not count:
+        return f"{name} cancelled"
+    return f"{name} cancelled, {count} {'process' if count == 1 else 'processes'}"
 
 
 def going_on(count: int) -> str:
@@ -171,10 +191,16 @@ def run_ended(record: Row, cancelled_processes: int | None = None) -> str | None
 
 def unstarted(record: Row) -> str:
     """`not started, exit 127: No such file`; empty where that was not it, or nothing tells why."""
+    error = spawn_error(record)
+    return f"not started, exit {record.get('exitCode')}: {error}" if error else ""
+
+
+def spawn_error(record: Row) -> str:
+    """Why a job was not started; empty where that was not it, or nothing tells why."""
     error = record.get("error")
     if record.get("reason") != "spawn_error" or not isinstance(error, dict):
         return ""
-    return f"not started, exit {record.get('exitCode')}: {error.get('message')}"
+    return str(error.get("message") or "")
 
 
 def plain_ended(row: Row) -> str:

@@ -20,14 +20,15 @@ from engine.client.errors import (
     TokenRefused,
     Unsendable,
 )
-from engine.client.link import Link, Wake, open_link, wait_readable
+from engine.client.link import Link, Wake, open_link, spot, wait_readable
 from engine.client.places import Place
-from engine.client.schedule import PATIENCE, Schedule
+from engine.client.schedule import ANSWER_SECS, PATIENCE, Bound, Schedule
 from engine.client.wire import Answer, Params
 
 __all__ = ["Client", "Ticket"]
 
 OPTION: Final = "--reconnect"  # what says how long to try
+TIMEOUT: Final = "--timeout"  # what says how long to wait
 
 
 def ignore(*_: object) -> None:
@@ -48,11 +49,14 @@ class Client:
         tell_back: Callable[[float], None] = ignore,
         revive: Callable[[], object] | None = None,
         option: str = OPTION,
+        timeout: float | None = None,
     ) -> None:
         """`revive`: starts an engine where the one that was there vanished without a goodbye, and
-        nobody else started one meanwhile. `option`: what sets `patience`."""
+        nobody else started one meanwhile. `option`: what sets `patience`. `timeout`: for how many
+        seconds from now an engine that does not answer is waited for, or `ANSWER_SECS` a call."""
         self._find = find
-        self._calls = Calls(hello, patience)
+        self._bound = None if timeout is None else Bound(time.monotonic(), timeout, TIMEOUT)
+        self._calls = Calls(hello, patience, self._bound)
         self._patience = patience
         self._wake = wake
         self._tell_lost = tell_lost
@@ -71,7 +75,16 @@ class Client:
 
     def connect(self) -> None:
         """Make the connection, once. Raises `NotReachable` or `TokenUnreadable`."""
-        link = open_link(self._find(), self._wake)
+        began = time.monotonic()
+        try:
+            self._connect()
+        except NotReachable as exc:
+            if self._bound is None or time.monotonic() < self._bound.limit(began):
+                raise
+            raise self._out_of_time(exc) from exc
+
+    def _connect(self) -> None:
+        link = open_link(self._find(), self._wake, self._connect_until())
         self._failed = self._calls.connected(time.monotonic(), link.place.pid)
         try:
             self._greet(link)
@@ -103,6 +116,8 @@ class Client:
             try:
                 self.connect()
             except NotReachable as exc:
+                if exc.absent and self._is_out_of_time():
+                    raise self._out_of_time(exc) from exc
                 if not exc.absent or not schedule.failed(time.monotonic()):
                     raise
                 # Another engine has the home and is not listening yet, or is on its way out.
@@ -196,10 +211,34 @@ class Client:
             if text is not None:
                 self._take(text)
             elif due is not None and time.monotonic() >= due:
-                self._lose()
+                self._miss_answer(self._link)
             else:
                 return None
         return self._answers.popleft()
+
+    def _miss_answer(self, link: Link) -> None:
+        """An answer is overdue. Raises `NotReachable` where no more may be waited for."""
+        if not self._is_out_of_time():
+            self._lose()
+            return
+        self._drop(link)
+        self._give_up()
+        raise self._out_of_time(NotReachable(f"not reachable at {spot(link.place)} (no answer)"))
+
+    def _is_out_of_time(self) -> bool:
+        return self._bound is not None and time.monotonic() >= self._bound.until
+
+    def _out_of_time(self, exc: NotReachable | CannotStart) -> NotReachable:
+        assert self._bound is not None
+        return spent(exc, self._bound.seconds, self._bound.option)
+
+    def _connect_until(self) -> float | None:
+        """When an attempt to connect is over, if before its usual time."""
+        now, schedule = time.monotonic(), self._calls.schedule
+        limits = [] if self._bound is None else [self._bound.limit(now)]
+        if schedule is not None:
+            limits.append(max(schedule.lost_at + self._patience, now + ANSWER_SECS))
+        return min(limits, default=None)
 
     def _look(self) -> None:
         """See whether the connection has ended while nobody waited, and whether by a goodbye.
@@ -218,6 +257,8 @@ class Client:
     def _greet(self, link: Link) -> None:
         """Send hello and await its answer."""
         until = time.monotonic() + REPLY_WAIT
+        if self._bound is not None:
+            until = min(until, self._bound.limit(time.monotonic()))
         while not self._calls.has_greeted:
             while (text := self._calls.next_text(time.monotonic())) is not None:
                 link.send(text)
@@ -271,18 +312,25 @@ class Client:
         schedule = self._calls.schedule
         assert schedule is not None
         limit = schedule.due if until is None else min(until, schedule.due)
+        limit = limit if self._bound is None else min(limit, self._bound.until)
         if wait_readable([] if self._wake is None else [self._wake.fileno()], limit):
             assert self._wake is not None
             self._wake.drain()
             return False
         if time.monotonic() < schedule.due:
-            return False
+            if not self._is_out_of_time():
+                return False
+            self._give_up()
+            raise self._out_of_time(NotReachable("connection lost"))
         try:
             self._attempt()
         except TokenRefused:
             self._give_up()
             raise
         except (NotReachable, CannotStart) as exc:
+            if self._is_out_of_time():
+                self._give_up()
+                raise self._out_of_time(exc) from exc
             if not self._calls.attempt_failed(time.monotonic()):
                 self._give_up()
                 raise spent(exc, self._patience, self._option) from exc
@@ -301,9 +349,9 @@ class Client:
     def _attempt(self) -> None:
         """Connect, if need be to an engine that is started for it."""
         try:
-            self.connect()
+            self._connect()
         except NotReachable as exc:
             if self._revive is None or not self._calls.may_revive(absent=exc.absent):
                 raise
             self._revive()
-            self.connect()
+            self._connect()

@@ -20,7 +20,7 @@ from engine.client.errors import (
     NotReachable,
     ProtocolFailure,
 )
-from engine.client.schedule import PATIENCE, START_AFTER, Schedule
+from engine.client.schedule import PATIENCE, START_AFTER, Bound, Schedule
 from engine.client.wire import Answer, Params, decode_answer, encode_call, encode_cancel
 
 AT_ONCE: Final = 2.0  # seconds after a call was sent; a loss by then may be the call's doing
@@ -42,10 +42,10 @@ class Ticket(NamedTuple):
 class _Entry:
     """A call in flight."""
 
-    __slots__ = ("deaths", "due", "is_sent", "is_suspect", "losses", "sent_at", "ticket")
+    __slots__ = ("_bound", "deaths", "due", "is_sent", "is_suspect", "losses", "sent_at", "ticket")
 
-    def __init__(self, ticket: Ticket, now: float) -> None:
-        self.ticket = ticket
+    def __init__(self, ticket: Ticket, now: float, bound: Bound | None) -> None:
+        self.ticket, self._bound = ticket, bound
         self.is_sent = False  # on the present connection
         self.sent_at = 0.0
         self.is_suspect = False  # whether the last connection was lost right after it was sent
@@ -60,16 +60,20 @@ class _Entry:
     def renew(self, now: float) -> None:
         """Count its time anew."""
         self.due = now + self.ticket.budget + REPLY_WAIT  # when it is overdue
+        if self._bound is not None:
+            self.due = min(self.due, self._bound.limit(now, self.ticket.budget))
 
 
 class Calls:
     """Between `connected` and `lost` there is a connection; `schedule` says when to try for one."""
 
-    def __init__(self, hello: Params | None = None, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, hello: Params | None = None, patience: float = PATIENCE, bound: Bound | None = None
+    ) -> None:
         self.schedule: Schedule | None = None  # there while the connection is missed
         self.has_said_goodbye = False  # whether the engine ended the last connection in order
         self._hello = hello
-        self._patience = patience
+        self._patience, self._bound = patience, bound
         self._last_id = 0
         self._open: dict[int, _Entry] = {}
         self._unsent: deque[int | str] = deque()  # ids of calls, and notifications
@@ -107,7 +111,7 @@ class Calls:
 
     def submit(self, ticket: Ticket, now: float) -> None:
         """Have the call sent as soon as there is a connection."""
-        self._open[ticket.id] = _Entry(ticket, now)
+        self._open[ticket.id] = _Entry(ticket, now, self._bound)
         if self.has_greeted:
             self._unsent.append(ticket.id)
 
@@ -187,7 +191,7 @@ class Calls:
             self._unsent.extend(self._open)
         else:
             ticket = self.make("hello", self._hello)
-            self._greeting = _Entry(ticket, now)
+            self._greeting = _Entry(ticket, now, self._bound)
             self._unsent.append(ticket.id)
         return failed
 

@@ -14,6 +14,7 @@ FORBIDDEN: Final = -32009
 UNKNOWN_HANDLE: Final = -32003
 EXPIRED_HANDLE: Final = -32004
 INVALID_STATE: Final = -32011
+INVALID_PARAMS: Final = -32602
 
 
 class ClientError(Exception):

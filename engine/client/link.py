@@ -48,10 +48,10 @@ def wait_readable(fds: list[int], until: float | None) -> set[int]:
     return {fd for fd, _ in poll.poll(left)}
 
 
-def connect_unix(path: str) -> socket.socket:
+def connect_unix(path: str, timeout: float) -> socket.socket:
     """A socket connected to `path`, which may be longer than the kernel's address field."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.settimeout(HANDSHAKE_WAIT)
+    sock.settimeout(timeout)
     try:
         if len(os.fsencode(path)) <= MAX_SOCKET_PATH:
             sock.connect(path)
@@ -93,9 +93,8 @@ class Link:
             pass  # it has ended already, or does not read: the close below tells the kernel
         self._sock.close()
 
-    def shake_hands(self) -> None:
+    def shake_hands(self, until: float) -> None:
         """Upgrade to a WebSocket. Raises `NotReachable` where the front door refuses."""
-        until = time.monotonic() + HANDSHAKE_WAIT
         self._write(self._framing.opening(self.place.host, self.place.token))
         while True:
             if self.fileno() not in wait_readable([self.fileno()], until):
@@ -169,20 +168,26 @@ class Link:
             raise ConnectionLost(exc.strerror or "connection lost") from exc
 
 
-def open_link(place: Place, wake: Wake | None = None) -> Link:
-    """A connection to `place`, upgraded. Raises `NotReachable`."""
+def open_link(place: Place, wake: Wake | None = None, until: float | None = None) -> Link:
+    """A connection to `place`, upgraded. `until`: give up earlier than usual.
+
+    Raises `NotReachable`.
+    """
+    now = time.monotonic()
+    limit = now + HANDSHAKE_WAIT if until is None else min(until, now + HANDSHAKE_WAIT)
+    timeout = max(0.001, limit - now)  # 0 would mean: not at all
     try:
         if place.socket is not None:
-            sock = connect_unix(place.socket)
+            sock = connect_unix(place.socket, timeout)
         else:
             assert place.address is not None
-            sock = socket.create_connection(place.address, timeout=HANDSHAKE_WAIT)
+            sock = socket.create_connection(place.address, timeout=timeout)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as exc:
         raise unreachable(place, exc) from exc
     link = Link(sock, place, wake)
     try:
-        link.shake_hands()
+        link.shake_hands(limit)
     except (ConnectionLost, ProtocolFailure) as exc:
         sock.close()
         raise NotReachable(f"not reachable at {spot(place)} ({exc})") from exc

@@ -9,6 +9,19 @@ LONGEST_STEP: Final = 30.0  # seconds between two attempts at an engine that sta
 SHARE: Final = 30  # past a minute the steps grow: this part of the time that it has been away
 START_AFTER: Final = 4  # failed attempts, 1.8 s; whoever else looks after the engine was faster
 PATIENCE: Final = 60.0  # seconds, unless the caller says otherwise
+ANSWER_SECS: Final = 2.0  # that an engine has for an answer however little a person would wait
+
+
+class Bound:
+    """How long a person waits for all of it, as `option` says; counted from `now`."""
+
+    def __init__(self, now: float, seconds: float, option: str) -> None:
+        self.until = now + seconds
+        self.seconds, self.option = max(seconds, ANSWER_SECS), option  # what it comes to
+
+    def limit(self, now: float, budget: float = 0.0) -> float:
+        """When to give up on what is begun now and may itself take `budget` seconds."""
+        return max(self.until, now + budget + ANSWER_SECS)
 
 
 class Schedule:

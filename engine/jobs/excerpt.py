@@ -173,7 +173,7 @@ def recent(source: Source, start: int, characters: int = 1000) -> Excerpt:
         return Excerpt(text="", end=max(start, end))
     lead = _sequence_before(source.read_at, since) if since > start else ""
     text = render(lead + _decode(source.read_at(since, end - since)))
-    return Excerpt(text=text[-characters:], end=end)
+    return Excerpt(text=text[max(len(text) - characters, 0) :], end=end)
 
 
 def settled_end(source: Source) -> int:

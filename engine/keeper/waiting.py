@@ -15,7 +15,7 @@ import stat
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from engine.keeper import processes, syscalls
+from engine.keeper import peers, processes, syscalls
 from engine.keeper.syscalls import Call
 
 MAX_PROCESSES: Final = 256  # of a job that are looked at; of one that has more nothing is told
@@ -74,7 +74,7 @@ def is_stuck(root: int, pids: list[int], source: Input) -> bool:
     """Whether `root`, the first process of a job that is `pids`, hangs on `source` now."""
     if len(pids) > MAX_PROCESSES:
         return False
-    living = {pid: _Process(pid, source) for pid in pids}
+    living = {pid: _Process(pid, source, pids) for pid in pids}
     stuck = {pid for pid, process in living.items() if process.wait is _INPUT}
     more = stuck
     while more and root not in stuck:
@@ -109,8 +109,8 @@ def _is_held_up(others: Iterable[_Process], stuck: set[int]) -> bool:
 class _Process:
     """One process as it is now."""
 
-    def __init__(self, pid: int, source: Input) -> None:
-        self.pid, self._source = pid, source
+    def __init__(self, pid: int, source: Input, pids: list[int]) -> None:
+        self.pid, self._source, self._pids = pid, source, pids
         self.parent, self.wait = 0, _OTHER
         self._terminal = self._group = self._foreground = 0
         self._held: set[File] | None = None
@@ -214,12 +214,39 @@ class _Process:
 
     def _is_internal(self, number: int) -> bool:
         """Whether only the process itself, or a signal, can make it ready."""
-        path = f"/proc/{self.pid}/fd"
         try:
-            name = os.readlink(f"{path}/{number}")
-            if not name.startswith("pipe:"):
+            name = os.readlink(f"/proc/{self.pid}/fd/{number}")
+            if name.startswith("pipe:"):  # one of its own has two ends there
+                return _links(self.pid).count(name) > 1 and not self._is_shared(name)
+            inode = peers.inode_in(name)
+            if inode is None:
                 return name in _INTERNAL
-            ends = os.listdir(path)[:MAX_HELD]  # a pipe of its own has two there
-            return sum(os.readlink(f"{path}/{end}") == name for end in ends) > 1
+            peer = peers.peer_of(inode)
+            other = "" if peer is None else peers.socket_name(peer)
+            return other in _links(self.pid) and not self._is_shared(other)
         except OSError:
             return False
+
+    def _is_shared(self, name: str) -> bool:
+        """Whether another process of the job has it, too, such as a child that was forked.
+
+        Raises OSError of one that is not for us to look at.
+        """
+        for pid in self._pids:
+            try:
+                if pid != self.pid and name in _links(pid):
+                    return True
+            except (FileNotFoundError, ProcessLookupError):  # gone
+                continue
+        return False
+
+
+def _links(pid: int) -> list[str]:
+    """What its descriptors are, by name. Raises OSError."""
+    path, names = f"/proc/{pid}/fd", []
+    for number in os.listdir(path)[:MAX_HELD]:
+        try:
+            names.append(os.readlink(f"{path}/{number}"))
+        except FileNotFoundError:  # closed meanwhile
+            continue
+    return names

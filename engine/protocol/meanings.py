@@ -198,7 +198,7 @@ MEMBERS: Final[dict[str, str]] = {
     "prompt": "the unfinished last line of a job that waits for input",
     "line": "the line by which it is ready, 1000 characters of it at most; none of a port",
     "warnings": "what is odd about that it is ready, or is not yet, in words",
-    "redelivered": "an earlier reply may have told of this end",
+    "redelivered": "an earlier reply may have told this",
     "output_returned": "this end was received before: no output",
     "updates": "what is ready; or when the time is spent, how what goes on stands",
     "WaitAny.reason": "why it returns",

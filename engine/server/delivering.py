@@ -11,16 +11,23 @@ from engine.model import rfc3339
 from engine.server.dispatcher import Request
 from engine.server.services import Services
 from engine.store.reading import StoreUnreadable
+from engine.tasks.alerts import Alert
 from engine.tasks.inbox import Inbox
 from engine.tasks.mailbox import Delivery
-from engine.tasks.rounds import LETTER, Round, ended_at, id_of, status_of
+from engine.tasks.rounds import LETTER, Round, id_of
+from engine.tasks.seats import ended_at, status_of
 from engine.tasks.task import Task
 
 
 def begin_delivery(
     inbox: Inbox, request: Request, caller: str, handles: Collection[str]
 ) -> Delivery:
-    """A delivery of ends that the caller has not received; it shares the fate of the reply."""
+    """A delivery of ends that the caller has not received; it shares the fate of the reply.
+
+    To an onlooker, who receives nothing, it has no ends, and its alerts are told once written.
+    """
+    if request.is_onlooker:
+        return _show_alerts(request, caller)
     delivery = inbox.claim(caller, handles, request.connection)
 
     def settle(written: bool) -> None:
@@ -29,6 +36,19 @@ def begin_delivery(
             inbox.written(delivery, request.connection.deliveries)
         else:
             inbox.abandoned(delivery, may_be_told=request.is_begun)
+
+    request.also_finished(settle)
+    return delivery
+
+
+def _show_alerts(request: Request, caller: str) -> Delivery:
+    delivery = Delivery("", caller, request.connection)
+
+    def settle(written: bool) -> None:
+        if written:
+            delivery.settle_alerts(Alert.receive)
+        else:
+            delivery.settle_alerts(lambda each: each.take_back(may_be_told=request.is_begun))
 
     request.also_finished(settle)
     return delivery

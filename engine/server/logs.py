@@ -21,6 +21,7 @@ from engine.store.index import Index
 from engine.store.ledger import MOST_TOLD, Ledger
 from engine.store.reading import StoreUnreadable
 from engine.store.told import Position, Told
+from engine.tasks.alerts import Once
 from engine.tasks.task import Task
 
 TASK_LINES: Final = 50  # of the task that a reply is about, the newest
@@ -102,21 +103,23 @@ class ReplyLogs:
         told = self._ledger.told(task.id, caller) if caller not in task.lines_told else None
         if told is not None:
             task.told[caller], task.lines_told[caller] = told.output, told.lines
-            task.shown.setdefault(caller, told.shown)
+            task.shown.setdefault(caller, Once(told.shown, told.sent))
 
     def keep_told(self, task: Task, caller: str) -> None:
         """A reply about a task that runs is about to go out: what it tells is not told again."""
         if not caller.startswith(ANONYMOUS) and not task.is_ended:
+            once = task.shown.get(caller) or Once()
             self._ledger.tell(
                 Told(
                     task=task.id,
                     caller=caller,
                     output=task.told.get(caller, (0,) * len(task.record.files)),
                     lines=task.lines_told.get(caller, _NOTHING),
-                    shown=task.shown.get(caller, ()),
+                    shown=tuple(sorted(once.received)),
+                    sent=once.sent,
                 )
             )
-        for told in (task.told, task.lines_told):
+        for told in (task.told, task.lines_told, task.shown):
             if len(told) > MOST_TOLD:
                 del told[next(iter(told))]
 
@@ -130,15 +133,18 @@ class ReplyLogs:
         *,
         is_onlooker: bool,
         is_alone: bool = False,
+        is_behind: bool | None = None,
     ) -> dict[str, Any]:
         """The members `logs`, `logsDropped`, `logsBehind` of a reply about `task`.
 
         In at most `json_limit` bytes of JSON, for which the oldest lines are dropped. `is_alone`:
-        of this task only; the caller's mark stays where it is.
+        of this task only; the caller's mark stays where it is. `is_behind`: whether the journal has
+        not all lines of the task, which has ended; None: that is waited for here.
         """
         seen = self.greet(caller, is_onlooker=is_onlooker)
         self.recall(task, caller)
-        is_behind = task.is_ended and not await self._journal.settle(task.id)
+        if is_behind is None:
+            is_behind = task.is_ended and not await self._journal.settle(task.id)
         reply: dict[str, Any] = {"logs": [], "logsDropped": 0}
         if is_behind:
             reply["logsBehind"] = True

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterable
 from typing import Any, Final
 
 import trio
@@ -18,9 +17,7 @@ from engine.server.services import Services, caller_of
 from engine.server.updates import MOST_UPDATES, Look, Page, Waited
 from engine.server.waited import WaitedTask, Waiter
 from engine.server.waited_rounds import WaitedRound
-from engine.tasks.mailbox import Delivery
 from engine.tasks.rounds import LETTER, id_of
-from engine.tasks.schedule import Positions
 from engine.tasks.task import Task
 
 MOST_IDS: Final = 10_000  # of an inbox that one call looks at
@@ -139,65 +136,61 @@ class ManyMethods:
         """All that is ready, as much of it as fits; what does not fit is as if not looked at."""
         chosen = [each for each in found.waited if each in found.ready][:MOST_UPDATES]
         ends = {each: each.ends(found.ready[each]) for each in chosen}
-        delivery = self._claim(waiter, found.ready, ends)
-        marked = delivery.marked if delivery is not None else ()
+        handles = [handle for each in ends.values() for handle in each]
+        delivery = begin_delivery(self._services.inbox, waiter.request, waiter.caller, handles)
+        alerts = {
+            each: alert
+            for each in chosen
+            if (alert := each.alert(found.ready[each], delivery.id)) is not None
+        }
+        delivery.alerts = list(alerts.values())  # until it is known which of them fit
+        behind = await self._settle(
+            id_ for each in chosen for id_ in each.unsettled(found.ready[each])
+        )
         ids = itertools.chain(_ids(found.waited), found.later)
         page = Page(waiter.request.page_bytes, ids)
         carried: list[Waited] = []
         used = [*_ids(chosen), *itertools.chain.from_iterable(ends.values())]
         with self._services.catalog.using(*used):
             for each in chosen:
-                entry = await each.show(found.ready[each], page.room, marked)
+                entry = await each.show(found.ready[each], page.room, delivery.marked, behind)
                 if not page.add(entry, each.list):
                     each.unshow()
                     break
                 carried.append(each)
-        if delivery is not None:
-            _unmark(chosen[len(carried) :], found.ready)
-            once = [each for each in carried if found.ready[each].ready != "ended"]
-            delivery.untell = functools.partial(self._untell, once, found.ready) if once else None
+        delivery.alerts = [alerts[each] for each in carried if each in alerts]
+        for each in chosen[len(carried) :]:
+            if each in alerts:
+                alerts[each].take_back(may_be_told=False)
+        if not waiter.is_onlooker:
             self._services.inbox.keep(delivery, [end for each in carried for end in ends[each]])
         told = {each for each in carried if found.ready[each].ready == "ended"}
         pending = [each.id for each in found.waited if each not in told] + found.later
-        is_owed = delivery is not None and (delivery.handles or delivery.untell is not None)
-        delivered = delivery.id if delivery is not None and is_owed else None
-        return _reply("ready", page, pending, delivered)
+        is_owed = delivery.is_owed and not waiter.is_onlooker
+        return _reply("ready", page, pending, delivery.id if is_owed else None)
 
-    def _claim(
-        self, waiter: Waiter, ready: dict[Waited, Look], ends: dict[Waited, Sequence[str]]
-    ) -> Delivery | None:
-        """Have no other reply tell what this one will; an onlooker has no such claim."""
-        if waiter.is_onlooker:
-            return None
-        request, chosen = waiter.request, list(ends)
-        handles = [handle for each in ends.values() for handle in each]
-        delivery = begin_delivery(self._services.inbox, request, waiter.caller, handles)
-        for each in chosen:
-            each.mark(ready[each])
-        # Until it is known which of them fit.
-        delivery.untell = functools.partial(self._untell, chosen, ready)
-        return delivery
+    async def _settle(self, ids: Iterable[str]) -> set[str]:
+        """Wait until the lines of these tasks, which have ended, are in the journal, of all at a
+        time; those of which they are not yet."""
+        behind: set[str] = set()
 
-    def _untell(self, waited: list[Waited], ready: dict[Waited, Look]) -> None:
-        """Have whoever waits for these told once more."""
-        _unmark(waited, ready)
-        for each in waited:
-            self._services.waits.wake(each.wake_key)
+        async def settle(id_: str) -> None:
+            if not await self._services.journal.settle(id_):
+                behind.add(id_)
+
+        async with trio.open_nursery() as settling_nursery:
+            for id_ in ids:
+                settling_nursery.start_soon(settle, id_)
+        return behind
 
     async def _answer_elapsed(self, request: Request, found: _Found) -> dict[str, Any]:
         """How each one stands that goes on; with its last output where nobody was to wait."""
         ids = _ids(found.waited) + found.later
         page = Page(request.page_bytes, ids)
-        positions = Positions(self._services.supervisor.schedule)
         for each in found.waited:
-            if not page.add(await each.standing(page.room, positions), each.list):
+            if not page.add(await each.standing(page.room), each.list):
                 break
         return _reply("wait_elapsed" if ids else "nothing_pending", page, ids, None)
-
-
-def _unmark(waited: list[Waited], ready: dict[Waited, Look]) -> None:
-    for each in waited:
-        each.unmark(ready[each])
 
 
 def _ids(waited: list[Waited]) -> list[str]:

@@ -19,8 +19,7 @@ from engine.server.methods_run import asked_by
 from engine.server.services import Services, caller_of
 from engine.store.index import FORGOTTEN
 from engine.store.rounds import StoredRound
-from engine.tasks.rounds import Seat, ended_at, status_of
-from engine.tasks.schedule import Positions
+from engine.tasks.seats import Seat, ended_at, status_of
 from engine.tasks.task import Task
 
 FRAME_BYTES: Final = 512  # of a page, for what stands round its rows
@@ -111,13 +110,12 @@ class RoundMethods:
         row = self._services.rounds.find(params.round_id).row
         await self._services.index.flush()
         seats = self._services.rounds.seats(row)
-        positions = Positions(self._services.supervisor.schedule)
         return {
             **_facts(row, seats),
             "seats": {
                 name: {"taskId": "t" + seat.id, "status": FORGOTTEN}
                 if seat.task is None
-                else self._task_row(seat.task.record, positions)
+                else self._task_row(seat.task.record)
                 for name, seat in seats.items()
             },
             "earlier": {
@@ -127,10 +125,10 @@ class RoundMethods:
             },
         }
 
-    def _task_row(self, record: TaskRecord, positions: Positions) -> dict[str, Any]:
+    def _task_row(self, record: TaskRecord) -> dict[str, Any]:
         index = self._services.index
         changed, tally = index.changed_seq(record.id), index.tally(record.id)
-        return replies.row(self._services.supervisor, record, changed, tally, positions)
+        return replies.row(self._services.supervisor, record, changed, tally)
 
 
 def _facts(row: StoredRound, seats: dict[str, Seat]) -> dict[str, Any]:

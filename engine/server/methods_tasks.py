@@ -24,7 +24,6 @@ from engine.server import outputs, replies
 from engine.server.dispatcher import Request
 from engine.server.services import Services, caller_of, check_owner, handle_of
 from engine.store.index import FORGOTTEN, Row
-from engine.tasks.schedule import Positions
 from engine.tasks.task import Task
 
 COMMAND_BYTES: Final = 64 * 1024  # of the command that `read_task` shows
@@ -132,14 +131,13 @@ class TaskMethods:
     ) -> tuple[list[dict[str, Any]], Row | None]:
         """Rows in wire form, as many as fit; and the last of them if there are more."""
         page: list[dict[str, Any]] = []
-        positions = Positions(self._services.supervisor.schedule)
         size, last = FRAME_BYTES, None
         for row in rows:
             if row.record is None:
                 shown: dict[str, Any] = {"taskId": "t" + row.id, "status": FORGOTTEN}
             else:
                 record = self._services.catalog.now(row.record)
-                shown = self._row(record, row.changed_seq, positions)
+                shown = self._row(record, row.changed_seq)
             size += len(msgspec.json.encode(shown)) + 1
             if page and (len(page) == limit or size > limit_bytes):
                 return page, last
@@ -147,12 +145,10 @@ class TaskMethods:
             last = row
         return page, None
 
-    def _row(
-        self, record: TaskRecord, changed_seq: int, positions: Positions | None = None
-    ) -> dict[str, Any]:
+    def _row(self, record: TaskRecord, changed_seq: int) -> dict[str, Any]:
         services = self._services
         tally = services.index.tally(record.id)
-        return replies.row(services.supervisor, record, changed_seq, tally, positions)
+        return replies.row(services.supervisor, record, changed_seq, tally)
 
     async def read_task(self, request: Request, params: ReadTaskParams) -> dict[str, Any]:
         task = self._services.catalog.find(handle_of(params))

@@ -8,7 +8,7 @@ import msgspec
 
 from engine.model import Kind, TaskRecord, now_ms, rfc3339
 from engine.server import outputs
-from engine.tasks.schedule import Place, Positions
+from engine.tasks.schedule import Place
 from engine.tasks.supervisor import Supervisor
 from engine.tasks.task import Task
 
@@ -105,15 +105,10 @@ async def running(
     return facts | members | LOG_MEMBERS
 
 
-def standing(
-    supervisor: Supervisor, task: Task, positions: Positions | None = None
-) -> dict[str, Any]:
-    """Of the reply about a task that goes on, what is neither its output nor its log.
-
-    `positions`: where many are told of.
-    """
+def standing(supervisor: Supervisor, task: Task) -> dict[str, Any]:
+    """Of the reply about a task that goes on, what is neither its output nor its log."""
     if not task.is_started:
-        return _waiting(supervisor, task, positions)
+        return _waiting(supervisor, task)
     record = task.record
     assert record.started_at is not None
     return {
@@ -137,9 +132,9 @@ def blockage(record: TaskRecord) -> dict[str, Any] | None:
     return None if record.blocked is None else {"category": record.blocked}
 
 
-def _waiting(supervisor: Supervisor, task: Task, positions: Positions | None) -> dict[str, Any]:
+def _waiting(supervisor: Supervisor, task: Task) -> dict[str, Any]:
     record = task.record
-    place = supervisor.schedule.place(task, positions) or Place(1, "starting")
+    place = supervisor.schedule.place(task) or Place(1, "starting")
     position, reason, blocked_on = place
     blocked = {} if blocked_on is None else {"blockedOn": blocked_on}
     return {
@@ -165,15 +160,11 @@ def row(
     record: TaskRecord,
     changed_seq: int,
     tally: tuple[int, int],
-    positions: Positions | None = None,
 ) -> dict[str, Any]:
-    """A row of `list_tasks`: all fields, always. `tally`: lines that are errors, and warnings.
-
-    `positions`: where the rows are many.
-    """
+    """A row of `list_tasks`: all fields, always. `tally`: lines that are errors, and warnings."""
     errors, warnings = tally
     live = supervisor.catalog.live.get(record.id)
-    place = supervisor.schedule.place(live, positions) if live is not None else None
+    place = supervisor.schedule.place(live) if live is not None else None
     return {
         "taskId": record.task_id,
         "kickoffId": record.kickoff_id,

@@ -7,14 +7,12 @@ is another `Waited`, found by `find` of `methods_many`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
 from engine.model import TaskRecord
-
-if TYPE_CHECKING:
-    from engine.tasks.schedule import Positions
+from engine.tasks.alerts import Alert
 
 MOST_UPDATES: Final = 1_000  # looked at for one reply; at 600 bytes each, more do not fit
 FRAME_BYTES: Final = 512  # of a reply, for what stands round its updates
@@ -49,27 +47,30 @@ class Waited(Protocol):
     def ends(self, look: Look) -> Sequence[str]:
         """The handles whose ends an entry carries that were not received before."""
 
-    def mark(self, look: Look) -> None:
-        """Have `look` told only once, if it is one of these."""
+    def alert(self, look: Look, delivery: str) -> Alert | None:
+        """What of `look` is told only once, now carried by a delivery of this id; None: nothing."""
 
-    def unmark(self, look: Look) -> None:
-        """It was not told after all."""
+    def unsettled(self, look: Look) -> Iterable[str]:
+        """Ids of tasks that have ended whose lines an entry shows."""
 
-    async def show(self, look: Look, room: int, marked: Collection[str]) -> dict[str, Any]:
+    async def show(
+        self, look: Look, room: int, marked: Collection[str], behind: Collection[str]
+    ) -> dict[str, Any]:
         """The entry; what it has written may take `room` bytes of JSON.
 
-        `marked`: handles of whose ends a reply may have told before.
+        `marked`: handles of whose ends a reply may have told before; `behind`: ids of tasks of
+        which the journal has not all lines yet.
         """
 
     def unshow(self) -> None:
         """The entry is in no reply after all."""
 
-    async def standing(self, room: int, positions: Positions) -> dict[str, Any]:
+    async def standing(self, room: int) -> dict[str, Any]:
         """The entry of one that goes on and has nothing to tell."""
 
 
 def look_at(
-    record: TaskRecord, shown: Sequence[str], *, is_lane_full: Callable[[], bool]
+    record: TaskRecord, shown: Collection[str], *, is_lane_full: Callable[[], bool]
 ) -> Look | None:
     """Why a task is ready; None while it goes on and there is nothing new to tell of it."""
     if record.status.is_final:

@@ -6,18 +6,18 @@ seat that has failed, or is blocked, with the answer of that seat alone.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any, Final
-
-import trio
 
 from engine.jobs.plaintext import json_bytes
 from engine.server import outputs, replies
 from engine.server.methods_run import finished
 from engine.server.updates import List, Look, look_at
 from engine.server.waited import OUTPUT_BYTES, Waiter
-from engine.tasks.rounds import Round, Seat
-from engine.tasks.schedule import Positions
+from engine.tasks.alerts import Alert
+from engine.tasks.rounds import Round
+from engine.tasks.seats import Seat
 from engine.tasks.task import Task
 
 ROOM: Final = 5 / 2  # of the room for a task, what the outputs of all seats may take
@@ -43,7 +43,7 @@ class WaitedRound:
         self.wake_key: Hashable = ("round", self.id)
         self._seats: dict[str, Seat] = {}
         self._lost: list[str] = []  # the names of those of which nothing was told before
-        self._behind: set[str] = set()  # ids of tasks of which the journal has not all lines
+        self._alert: Alert | None = None
         self._returned: set[str] = set()  # handles of seats whose ends were received before
 
     @property
@@ -59,7 +59,10 @@ class WaitedRound:
         self._seats, self._lost = rounds.seats(self._row), []
         if all(seat.status.is_final for seat in self._seats.values()):
             return Look("ended")
-        shown = rounds.shown(self._round, self._caller)
+        once = rounds.shown(self._round, self._waiter.shown_to)
+        if once.doubtful and self._waiter.acknowledges(once):
+            self._keep()
+        shown = once.shown
         lost = {
             name: seat
             for name, seat in self._seats.items()
@@ -109,39 +112,50 @@ class WaitedRound:
         own = [self.handle] if look.ready == "ended" else []
         return own + [handle for handle in handles if handle not in self._returned]
 
-    def mark(self, look: Look) -> None:
-        if self._lost:
-            ids = [self._seats[name].id for name in self._lost]
-            shown = self._services.rounds.shown(self._round, self._caller)
-            self._services.rounds.show(self._round, self._caller, (*shown, *ids))
+    def _keep(self) -> None:
+        self._services.rounds.keep_shown(self._round, self._waiter.shown_to)
 
-    def unmark(self, look: Look) -> None:
-        if self._lost:
-            ids = {self._seats[name].id for name in self._lost}
-            shown = self._services.rounds.shown(self._round, self._caller)
-            left = tuple(id_ for id_ in shown if id_ not in ids)
-            self._services.rounds.show(self._round, self._caller, left)
+    def alert(self, look: Look, delivery: str) -> Alert | None:
+        if not self._lost:
+            return None
+        once = self._services.rounds.shown(self._round, self._waiter.shown_to)
+        wake = functools.partial(self._waiter.wake, self.wake_key)
+        ids = [self._seats[name].id for name in self._lost]
+        self._alert = Alert(once, ids, delivery, self._keep, wake)
+        self._keep()
+        return self._alert
 
     # -- showing -----------------------------------------------------------------------------------
 
     def unshow(self) -> None:
         return  # nothing is noted of what a seat has written
 
-    async def show(self, look: Look, room: int, marked: Collection[str]) -> dict[str, Any]:
+    def unsettled(self, look: Look) -> Iterable[str]:
+        if look.is_returned:
+            return ()
+        seats = self._answers(look).values()
+        return [s.id for s in seats if s.status.is_final and "t" + s.id not in self._returned]
+
+    async def show(
+        self, look: Look, room: int, marked: Collection[str], behind: Collection[str]
+    ) -> dict[str, Any]:
         answers, left = self._answers(look), int(room * ROOM)
-        await self._settle([] if look.is_returned else answers.values())
+        again = () if self._alert is None else self._alert.marked
         seats: dict[str, Any] = {}
         expired = []
         for place, (name, seat) in enumerate(self._seats.items()):
             if name not in answers or not seat.status.is_final:
                 seats[name] = self._standing(seat)
+                if seat.id in again:
+                    seats[name]["redelivered"] = True
             elif seat.task is None:
                 seats[name] = {"taskId": "t" + seat.id, "status": seat.status}
                 expired.append(f"{name}: t{seat.id} has expired, and its answer with it")
             else:
                 share = left // (len(self._seats) - place)
                 is_new = not look.is_returned and "t" + seat.id not in self._returned
-                seats[name], size = await self._answer(seat.task, share, is_new=is_new)
+                logs = {"logsBehind": True} if seat.id in behind else {}
+                seats[name], size = await self._answer(seat.task, share, logs, is_new=is_new)
                 left -= size
                 if "t" + seat.id in marked:
                     seats[name]["redelivered"] = True
@@ -152,26 +166,15 @@ class WaitedRound:
             entry["redelivered"] = True
         return entry
 
-    async def _settle(self, seats: Iterable[Seat]) -> None:
-        """Wait until the lines of these that have ended are in the journal, of all at a time."""
-
-        async def settle(id_: str) -> None:
-            if not await self._services.journal.settle(id_):
-                self._behind.add(id_)
-
-        async with trio.open_nursery() as settling_nursery:
-            for seat in seats:
-                if seat.status.is_final and "t" + seat.id not in self._returned:
-                    settling_nursery.start_soon(settle, seat.id)
-
-    async def _answer(self, task: Task, room: int, *, is_new: bool) -> tuple[dict[str, Any], int]:
+    async def _answer(
+        self, task: Task, room: int, logs: dict[str, Any], *, is_new: bool
+    ) -> tuple[dict[str, Any], int]:
         """What stands in a seat that has ended, and the bytes that it has written in it."""
         if not is_new:
             record = task.record
             facts = {"taskId": record.task_id, "status": record.status}
             return {**facts, "exitCode": record.exit_code, "output_returned": True}, 0
         if self._waiter.params.include_output:
-            logs = {"logsBehind": True} if task.id in self._behind else {}
             whole = await finished(self._services, task, OUTPUT_BYTES, room, logs)
         else:
             whole = replies.ended(task)
@@ -181,19 +184,19 @@ class WaitedRound:
         size = sum(json_bytes(answer.get(name, "")) for name in ("output", "stdout", "stderr"))
         return answer, size
 
-    def _standing(self, seat: Seat, positions: Positions | None = None) -> dict[str, Any]:
+    def _standing(self, seat: Seat) -> dict[str, Any]:
         """How a seat stands whose answer is not told."""
         task = seat.task
         if task is None or seat.status.is_final:
             return {"taskId": "t" + seat.id, "status": seat.status}
-        facts = replies.standing(self._services.supervisor, task, positions)
+        facts = replies.standing(self._services.supervisor, task)
         handle = {"taskId": "t" + seat.id} if task.is_started else {"kickoffId": "k" + seat.id}
         return handle | {name: facts[name] for name in _RUNNING if name in facts}
 
-    async def standing(self, room: int, positions: Positions) -> dict[str, Any]:
+    async def standing(self, room: int) -> dict[str, Any]:
         left, seats = int(room * ROOM), dict[str, Any]()
         for place, (name, seat) in enumerate(self._services.rounds.seats(self._row).items()):
-            seats[name] = self._standing(seat, positions)
+            seats[name] = self._standing(seat)
             task = seat.task
             if self._waiter.has_tails and task is not None and "elapsedMs" in seats[name]:
                 written = await outputs.tail(task, left // (len(self._row.seats) - place))

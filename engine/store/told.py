@@ -41,7 +41,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, tag="told"):
     """What replies have told a caller of a running task.
 
     `output`: of each file up to which offset; `lines`: for each level up to which `seq`; `shown`:
-    what is told once of it while it runs, by category.
+    what is told once of it while it runs, by category; `sent`: likewise what was not acknowledged,
+    with the id of its delivery.
     """
 
     task: str
@@ -49,6 +50,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, tag="told"):
     output: tuple[int, ...]
     lines: Marks
     shown: tuple[str, ...] = ()
+    sent: dict[str, str] = {}
 
 
 State = Literal["none", "noticed", "delivered", "received"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import secrets
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from typing import Final
 
@@ -19,6 +18,8 @@ from engine.model import ANONYMOUS, TaskRecord
 from engine.store.index import EndedHandle
 from engine.store.ledger import Ledger
 from engine.store.told import Receipt, State
+from engine.tasks.alerts import Alert
+from engine.tasks.deliveries import Deliveries
 from engine.tasks.mailbox import Delivery, Item, Mailbox
 from engine.tasks.waits import Waits
 
@@ -33,9 +34,7 @@ class Inbox:
         self._latest_order = math.inf  # of the tasks that an engine before us may have told of
         self._boxes: dict[str, Mailbox] = {}
         self._connected: set[str] = set()  # callers that are connections
-        self._written: dict[Hashable, dict[str, list[Delivery]]] = {}
-        self._links: dict[str, Delivery] = {}  # what can be acknowledged by its id
-        self._prefix, self._numbers = secrets.token_hex(5), itertools.count(1)
+        self._deliveries = Deliveries()
 
     # -- callers and connections -----------------------------------------------------------------
 
@@ -45,28 +44,27 @@ class Inbox:
 
     def connection_closed(self, connection: Hashable, name: str) -> None:
         """What it was told and did not acknowledge goes back, with the mark; its caller is gone."""
-        for caller, deliveries in self._written.pop(connection, {}).items():
+        for caller, deliveries in self._deliveries.take_all(connection).items():
             box = self._box(caller)
             for delivery in deliveries:
                 box.release(delivery, list(delivery.handles))
-                self._untell(delivery, is_over=caller == name)
+                if caller == name:
+                    self._deliveries.drop(delivery)
+                else:
+                    self._take_alerts_back(delivery, may_be_told=True)
             self._tidy(caller, box)
             self._wake(caller)
         self._connected.discard(name)
         box = self._boxes.pop(name, Mailbox())
         for item in box.items.values():
             if item.last is not None:
-                self._links.pop(item.last.id, None)
+                self._deliveries.drop(item.last)
 
-    def _untell(self, delivery: Delivery, *, is_over: bool) -> None:
-        """Have its alerts told again, unless that was acknowledged or its caller is gone."""
-        untell, delivery.untell = delivery.untell, None
-        if untell is None:
-            return
+    def _take_alerts_back(self, delivery: Delivery, *, may_be_told: bool) -> None:
+        """Have its alerts told again; whoever waits for these hears of acknowledgements now."""
         if not delivery.handles:
-            self._links.pop(delivery.id, None)
-        if not is_over:
-            untell()
+            self._deliveries.drop(delivery)
+        delivery.settle_alerts(lambda alert: alert.take_back(may_be_told=may_be_told))
 
     def _box(self, caller: str) -> Mailbox:
         """The caller's mailbox; of a connection that is gone one that nobody keeps."""
@@ -136,10 +134,7 @@ class Inbox:
         """Have what an engine before us delivered acknowledged by the id that it gave."""
         if receipt.delivery is None:
             return
-        delivery = self._links.get(receipt.delivery)
-        if delivery is None:
-            delivery = self._links[receipt.delivery] = Delivery(receipt.delivery, caller, None)
-            delivery.is_kept = True
+        delivery = self._deliveries.of_before(receipt.delivery, caller)
         delivery.handles[handle] = None
         box.items[handle].last = delivery
 
@@ -235,7 +230,7 @@ class Inbox:
 
     def claim(self, caller: str, handles: Iterable[str], connection: Hashable) -> Delivery:
         """A delivery that holds `handles`, whose ends the caller has not received."""
-        delivery = Delivery(f"{self._prefix}-{next(self._numbers)}", caller, connection)
+        delivery = self._deliveries.new(caller, connection)
         box = self._box(caller)
         for handle in handles:
             box.hold(handle, delivery)
@@ -260,23 +255,15 @@ class Inbox:
             delivery.before[handle] = item.is_told, item.is_noticed
             item.is_told = True
             if item.last not in item.holders:
-                self._unlink(item.last, handle)
+                self._deliveries.take_out(item.last, handle)
             item.last = delivery
             receipts.append(_receipt(caller, handle, "delivered", delivery.id))
         box.settle(delivery.handles)
         delivery.is_kept = True
-        if delivery.handles or delivery.untell is not None:
-            self._links[delivery.id] = delivery
+        self._deliveries.add(delivery)
         self._note(caller, receipts)
         if back:
             self._wake(caller)
-
-    def _unlink(self, delivery: Delivery | None, handle: str) -> None:
-        """Have the handle not acknowledged by this delivery's id any more."""
-        if delivery is not None:
-            delivery.handles.pop(handle, None)
-            if not delivery.handles and delivery.untell is None:
-                self._links.pop(delivery.id, None)
 
     def _take(self, box: Mailbox, handle: str) -> bool:
         """Take an end out of the box for good; False if it is not in."""
@@ -284,15 +271,12 @@ class Inbox:
         if item is None:
             return False
         box.receive(handle)
-        self._unlink(item.last, handle)
+        self._deliveries.take_out(item.last, handle)
         return True
 
     def written(self, delivery: Delivery, number: int) -> None:
         """The reply has been written, as this one of those that were on its connection."""
-        if delivery.handles or delivery.untell is not None:
-            delivery.number = number
-            callers = self._written.setdefault(delivery.connection, {})
-            callers.setdefault(delivery.caller, []).append(delivery)
+        self._deliveries.written(delivery, number)
 
     def abandoned(self, delivery: Delivery, *, may_be_told: bool) -> None:
         """The reply was not written whole: all is as if there had been none.
@@ -301,9 +285,9 @@ class Inbox:
         """
         caller, box = delivery.caller, self._box(delivery.caller)
         handles = list(delivery.handles)
-        self._untell(delivery, is_over=False)
+        self._take_alerts_back(delivery, may_be_told=may_be_told)
         if delivery.is_kept and not may_be_told:
-            self._links.pop(delivery.id, None)
+            self._deliveries.drop(delivery)
             self._note(caller, [*self._taken_back(box, delivery)])
         box.release(delivery, handles)
         self._tidy(caller, box)
@@ -321,27 +305,19 @@ class Inbox:
 
     def acknowledge(self, caller: str, delivery_id: str) -> None:
         """The caller has what that delivery carried. An id that is not its own says nothing."""
-        delivery = self._links.get(delivery_id)
-        if delivery is not None and delivery.caller == caller:
+        delivery = self._deliveries.find(caller, delivery_id)
+        if delivery is not None:
             self._receive(delivery)
 
     def next_request(self, connection: Hashable, caller: str, up_to: int) -> None:
         """The caller has asked on after the replies that were written by then had reached it."""
-        callers = self._written.get(connection)
-        if callers is None or caller not in callers:
-            return
-        deliveries = callers[caller]
-        callers[caller] = [d for d in deliveries if d.number is None or d.number > up_to]
-        if not callers[caller]:
-            del callers[caller]
-        for delivery in deliveries:
-            if delivery.number is not None and delivery.number <= up_to:
-                self._receive(delivery)
+        for delivery in self._deliveries.take_known(connection, caller, up_to):
+            self._receive(delivery)
 
     def _receive(self, delivery: Delivery) -> None:
         caller, box = delivery.caller, self._box(delivery.caller)
-        delivery.untell = None
-        self._links.pop(delivery.id, None)
+        self._deliveries.drop(delivery)
+        delivery.settle_alerts(Alert.receive)
         received = [handle for handle in list(delivery.handles) if self._take(box, handle)]
         if caller.startswith(ANONYMOUS):
             box.received.update(received)

@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 
+from engine.tasks.alerts import Alert
+
 
 class Delivery:
     """Ends that one reply carries to a caller, and alerts; and how far it has come.
 
-    `marked`: those that an earlier reply may have told of. `is_kept`: written down as delivered.
-    `number`: of the replies that were written on its connection; None before it was. `untell`:
-    has what else it tells, once, told again; None where that is nothing, or acknowledged.
+    `marked`: those that another reply may have told of, or will. `is_kept`: written down as
+    delivered. `number`: of the replies that were written on its connection; None before it was.
+    `alerts`: until they are settled.
     """
 
     __slots__ = (
-        *("before", "caller", "connection", "handles", "id", "is_kept", "marked", "number"),
-        "untell",
+        *("alerts", "before", "caller", "connection", "handles", "id", "is_kept", "marked"),
+        "number",
     )
 
     def __init__(self, id_: str, caller: str, connection: Hashable) -> None:
@@ -30,7 +32,18 @@ class Delivery:
         self.before: dict[str, tuple[bool, bool]] = {}  # whether each was told of, and noticed
         self.is_kept = False
         self.number: int | None = None
-        self.untell: Callable[[], None] | None = None
+        self.alerts: list[Alert] = []
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether there is something in it to be acknowledged."""
+        return bool(self.handles or self.alerts)
+
+    def settle_alerts(self, settle: Callable[[Alert], None]) -> None:
+        """Have what becomes of its alerts be this."""
+        alerts, self.alerts = self.alerts, []
+        for alert in alerts:
+            settle(alert)
 
 
 class Item:
@@ -72,7 +85,7 @@ class Mailbox:
         item = self.items.get(handle)
         if item is None:
             item = self.items[handle] = Item(is_own=False)
-        if item.is_told:
+        if item.is_told or item.holders:  # of two replies at a time one has the mark
             delivery.marked.add(handle)
         item.holders[delivery] = None
         delivery.handles[handle] = None

@@ -53,6 +53,9 @@ class FairQueue(Generic[Item]):
         self._rounds: dict[Lane, list[tuple[int, str]]] = {}  # who has items in it, by ticket
         self._where: dict[Item, tuple[str, Lane, int]] = {}
         self._tickets = 0
+        # Who stands where, found out when a second is asked for: until anything changes.
+        self._places: dict[Item, int] | None = None
+        self._asked: tuple[Set[Lane], str | None] | None = None  # with which lanes shut, for whom
 
     def __len__(self) -> int:
         return len(self._where)
@@ -87,6 +90,7 @@ class FairQueue(Generic[Item]):
             insort(self._rounds.setdefault(lane, []), (waiting.ticket, caller))
         insort(line, (order, item), key=_order)
         self._where[item] = caller, lane, order
+        self._asked = self._places = None
 
     def _ticket(self) -> int:
         self._tickets += 1
@@ -123,12 +127,14 @@ class FairQueue(Generic[Item]):
             line = self._rounds[lane]
             del line[bisect_left(line, (before, caller))]
             line.append((waiting.ticket, caller))
+        self._asked = self._places = None
 
     def remove(self, item: Item) -> bool:
         """Take `item` out, wherever it stands; False if it is not in."""
         where = self._where.pop(item, None)
         if where is None:
             return False
+        self._asked = self._places = None
         caller, lane, order = where
         waiting = self._callers[caller]
         line = waiting.lanes[lane]
@@ -159,14 +165,24 @@ class FairQueue(Generic[Item]):
     # caller alone may start, all of that one.
 
     def position(self, item: Item, is_open: IsOpen, only: str | None = None) -> int | None:
-        """Where `item` stands in `in_order`, from 1; None if it is not in. Takes a look at each
-        caller."""
-        where = self._where.get(item)
-        if where is None:
+        """Where `item` stands in `in_order`, from 1; None if it is not in.
+
+        Takes a look at each caller; asked again before anything has changed, one at each item, and
+        from then on none.
+        """
+        if item not in self._where:
             return None
-        caller, lane, order = where
-        waiting, is_blocked = self._callers[caller], not is_open(lane)
         shut = self.shut(is_open)
+        if self._asked != (shut, only):
+            self._asked, self._places = (shut, only), None
+            return self._position(item, shut, only)
+        if self._places is None:
+            self._places = {each: n for n, each in enumerate(self.in_order(is_open, only), 1)}
+        return self._places[item]
+
+    def _position(self, item: Item, shut: Set[Lane], only: str | None) -> int:
+        caller, lane, order = self._where[item]
+        waiting, is_blocked = self._callers[caller], lane in shut
         place = sum(
             bisect_left(line, order, key=_order)
             for each, line in waiting.lanes.items()

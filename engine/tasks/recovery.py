@@ -25,7 +25,7 @@ from engine.store.writer import StoreUnavailable
 from engine.tasks import infolder
 from engine.tasks.infolder import record_of
 from engine.tasks.keys import give_keys, key_of
-from engine.tasks.rounds import rounds_of
+from engine.tasks.seats import rounds_of
 from engine.tasks.supervisor import Supervisor
 from engine.tasks.task import Task
 from engine.threads import in_thread

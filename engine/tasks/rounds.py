@@ -8,70 +8,40 @@ tasks of its seats; all else these say themselves.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from engine.errors import ExpiredHandle, UnknownHandle
 from engine.model import ANONYMOUS, Status, TaskRecord, rfc3339
 from engine.store.index import EndedHandle
-from engine.store.ledger import Ledger, Tomb
+from engine.store.ledger import MOST_TOLD, Ledger, Tomb
 from engine.store.reading import StoreUnreadable
 from engine.store.rounds import NoRound, StoredRound
 from engine.store.told import Told
+from engine.tasks.alerts import Once
 from engine.tasks.catalog import Catalog
 from engine.tasks.inbox import Inbox
-from engine.tasks.task import Task
+from engine.tasks.seats import Seat, ended_at, newest, status_of
 from engine.tasks.waits import Waits
 
 LETTER: Final = "r"  # with which the ids of rounds begin
-_FAULTS: Final = frozenset({Status.FAILED, Status.TIMED_OUT, Status.LOST})
 _NO_LINES: Final = [0] * 8  # of a round itself no lines are told
-
-
-class Seat(NamedTuple):
-    """Who has a seat now, and how that stands. `task`: None where it has expired."""
-
-    id: str
-    status: Status
-    ended_at: int | None
-    task: Task | None
-
-    @property
-    def has_failed(self) -> bool:
-        return self.status.is_final and self.status is not Status.SUCCEEDED
 
 
 class Round:
     """`running`: the ids of the tasks that have not ended. `shown`: by caller, which seats it was
-    told to be lost, by the ids of their tasks."""
+    told to be lost; their categories are the ids of their tasks."""
 
     __slots__ = ("row", "running", "shown")
 
     def __init__(self, row: StoredRound, running: Iterable[str] = ()) -> None:
         self.row = row
         self.running = set(running)
-        self.shown: dict[str, tuple[str, ...]] = {}
+        self.shown: dict[str, Once] = {}
 
 
 def id_of(handle: str) -> str:
     """The id of what is received under this handle."""
     return handle.partition("#")[0]
-
-
-def status_of(seats: Iterable[Seat]) -> Status:
-    """How a round stands: as its seats, the worst of their ends."""
-    found = {seat.status for seat in seats}
-    if any(not status.is_final for status in found):
-        return Status.RUNNING
-    if found == {Status.SUCCEEDED}:
-        return Status.SUCCEEDED
-    return Status.FAILED if found & _FAULTS else Status.CANCELLED
-
-
-def ended_at(seats: Collection[Seat]) -> int | None:
-    """When the last seat ended; None while one runs."""
-    if any(not seat.status.is_final for seat in seats):
-        return None
-    return max((seat.ended_at for seat in seats if seat.ended_at is not None), default=None)
 
 
 class Rounds:
@@ -163,14 +133,29 @@ class Rounds:
         before = self.changing.pop(row.id)
         if before is not None:
             self._inbox.forget(before.handle)
+            self._leave_behind(before, row)
         round_ = self.live.setdefault(row.id, Round(row))
         round_.row = row
         round_.running.update(started)
+
+    def _leave_behind(self, before: StoredRound, row: StoredRound) -> None:
+        """Have the ends of those who had a seat before, which the round will not tell any more, in
+        the inbox each by itself, as far as they were not received."""
+        for name, id_ in before.tasks.items():
+            task = self._seat(id_).task if row.tasks[name] != id_ else None
+            if task is not None:
+                self._came_alone(task.record)
+
+    def _came_alone(self, record: TaskRecord) -> None:
+        if not self._inbox.is_received(record.caller, record.task_id):
+            self._inbox.came(record.caller, record.task_id, record.order)
 
     def ended(self, record: TaskRecord) -> Status | None:
         """A seat has ended; how the round has, if that was the last that ran."""
         round_ = self.live.get(record.round_id or "")
         if round_ is None or record.id not in round_.running:
+            if record.round_id is not None and self._has_lost_seat(record):
+                self._came_alone(record)  # only now known: the engine before us was killed
             return None
         round_.running.discard(record.id)
         if round_.running:
@@ -178,11 +163,19 @@ class Rounds:
             return None
         return self._end(round_)
 
+    def _has_lost_seat(self, record: TaskRecord) -> bool:
+        """Whether another has the task's seat since it failed."""
+        try:
+            row = self._ledger.rounds.find(record.round_id or "")
+        except StoreUnreadable:
+            return False  # the next start tells of it
+        return row is not None and record.id in row.seats.get(record.seat or "", ())[:-1]
+
     def _end(self, round_: Round) -> Status:
         row, seats = round_.row, self.seats(round_.row)
         del self.live[row.id]
         self._ledger.drop_told(row.id)
-        self._inbox.came(row.caller, row.handle, _newest(seats, row))
+        self._inbox.came(row.caller, row.handle, newest(seats, row))
         self._waits.wake(("round", row.id))
         return status_of(seats.values())
 
@@ -212,19 +205,31 @@ class Rounds:
 
     # -- what is told once -------------------------------------------------------------------------
 
-    def shown(self, round_: Round, caller: str) -> tuple[str, ...]:
+    def shown(self, round_: Round, caller: str) -> Once:
         """Which seats `caller` was told to be lost, by this engine or one before it."""
-        if caller not in round_.shown:
+        once = round_.shown.get(caller)
+        if once is None:
             told = self._ledger.told(round_.row.id, caller)
-            round_.shown[caller] = () if told is None else told.shown
-        return round_.shown[caller]
+            once = Once() if told is None else Once(told.shown, told.sent)
+            round_.shown[caller] = once
+            if len(round_.shown) > MOST_TOLD:
+                del round_.shown[next(iter(round_.shown))]
+        return once
 
-    def show(self, round_: Round, caller: str, shown: tuple[str, ...]) -> None:
-        """A reply is about to tell that these are lost; or it did not, and it were those."""
-        round_.shown[caller] = shown
+    def keep_shown(self, round_: Round, caller: str) -> None:
+        """What `caller` was told of lost seats has changed: the next engine is to know."""
+        once = self.shown(round_, caller)
         if not caller.startswith(ANONYMOUS) and round_.row.id in self.live:
-            told = Told(task=round_.row.id, caller=caller, output=(), lines=_NO_LINES, shown=shown)
-            self._ledger.tell(told)
+            self._ledger.tell(
+                Told(
+                    task=round_.row.id,
+                    caller=caller,
+                    output=(),
+                    lines=_NO_LINES,
+                    shown=tuple(sorted(once.received)),
+                    sent=once.sent,
+                )
+            )
 
     # -- after a start -----------------------------------------------------------------------------
 
@@ -262,14 +267,16 @@ class Rounds:
         return False
 
     def known_ends(self, tasks: list[EndedHandle]) -> tuple[list[EndedHandle], set[str]]:
-        """The ends of `tasks`, of seats those of their rounds in place of the last one's; and under
-        which handles rounds are received.
+        """The ends of `tasks`, of seats those of their rounds in place of the last one's, and those
+        of who had one before; and under which handles rounds are received.
 
         A round whose last seat was forgotten when the engine was killed goes now.
         """
         handles, last, rows = set[str](), dict[str, EndedHandle](), dict[str, StoredRound]()
+        earlier = set[str]()
         for row in self._ledger.rounds.all():
             handles.add(row.handle)
+            earlier.update(id_ for ids in row.seats.values() for id_ in ids[:-1])
             if row.id not in self.live:
                 rows |= dict.fromkeys(row.tasks.values(), row)
         for task in tasks:
@@ -280,38 +287,12 @@ class Rounds:
             EndedHandle(row.handle, row.caller, task.order) if row is not None else task
             for task in tasks
             for row in [rows.get(task.handle[1:]) if task.is_seat else None]
-            if (not task.is_seat if row is None else last[row.handle] is task)
+            if (
+                not task.is_seat or task.handle[1:] in earlier
+                if row is None
+                else last[row.handle] is task
+            )
         ]
         for row in {row.id: row for row in rows.values() if row.handle not in last}.values():
             self._bury(row)
         return ends, handles
-
-
-def rounds_of(records: Iterable[TaskRecord]) -> list[StoredRound]:
-    """The rounds of these seats, as far as the seats know: of retries only how many there were."""
-    found: dict[str, list[TaskRecord]] = {}
-    for record in sorted(records, key=lambda record: record.order):
-        found.setdefault(record.round_id or "", []).append(record)
-    rounds = []
-    for id_, seated in found.items():
-        seats: dict[str, tuple[str, ...]] = {}
-        for record in seated:
-            name = record.seat or ""
-            seats[name] = (*seats.get(name, ()), record.id)
-        rounds.append(
-            StoredRound(
-                id=id_,
-                caller=seated[0].caller,
-                order=seated[0].order,
-                created_at=seated[0].created_at,
-                seats=seats,
-                generation=len(seated) - len(seats) + 1,
-            )
-        )
-    return rounds
-
-
-def _newest(seats: dict[str, Seat], row: StoredRound) -> int:
-    """The order of acceptance of the newest seat."""
-    orders = [seat.task.record.order for seat in seats.values() if seat.task is not None]
-    return max(orders, default=row.order)

@@ -15,7 +15,8 @@ from engine.jobs.directory import Asked, new_id
 from engine.model import now_ms, rfc3339
 from engine.store.ledger import Ledger
 from engine.store.rounds import NoRound, StoredRound
-from engine.tasks.rounds import LETTER, Round, Seat
+from engine.tasks.rounds import LETTER, Round
+from engine.tasks.seats import Seat
 from engine.tasks.storing import add_in_time
 from engine.tasks.supervisor import Supervisor
 from engine.tasks.task import Task

@@ -30,19 +30,6 @@ class Place(NamedTuple):
     blocked_on: dict[str, Any] | None = None
 
 
-class Positions:
-    """The places in the queue of all that wait in it, found out together when one is asked for."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
-        self._known: dict[Task, int] | None = None
-
-    def of(self, task: Task) -> int | None:
-        if self._known is None:
-            self._known = {task: n for n, task in enumerate(self._schedule.in_order(), 1)}
-        return self._known.get(task)
-
-
 class Schedule:
     """All that wait, and those that hold a slot."""
 
@@ -153,15 +140,12 @@ class Schedule:
         """Those in the queue, in the order in which they would start now."""
         return self.queue.in_order(self.lanes.is_open, self.mode.owner)
 
-    def place(self, task: Task, positions: Positions | None = None) -> Place | None:
-        """Of one that waits; None for one that has its slot or has ended.
-
-        `positions`: where many are asked for in one turn.
-        """
+    def place(self, task: Task) -> Place | None:
+        """Of one that waits; None for one that has its slot or has ended."""
         if task.record.status is not Status.QUEUED:
             return None
         if task in self.queue:
-            return self._place_in_queue(task, positions)
+            return self._place_in_queue(task)
         number = self.dependencies.place(task)
         if number is not None:
             return self._place_after(task, len(self.queue) + len(self.turns) + number)
@@ -170,16 +154,13 @@ class Schedule:
         if number is None or holder is None:
             return None
         if holder in self.queue:  # whose turn comes first
-            place = self._place_in_queue(holder, positions)
+            place = self._place_in_queue(holder)
             return Place(place.position + number, place.reason)
         return Place(number, f"python session busy with {holder.record.task_id}")
 
-    def _place_in_queue(self, task: Task, positions: Positions | None) -> Place:
+    def _place_in_queue(self, task: Task) -> Place:
         record, owner = task.record, self.mode.owner
-        if positions is None:
-            position = self.queue.position(task, self.lanes.is_open, owner)
-        else:
-            position = positions.of(task)
+        position = self.queue.position(task, self.lanes.is_open, owner)
         assert position is not None
         blocked_on, reason = None, self.lack or f"all {self.slots} slots are busy"
         if record.lane is not None and not self.lanes.is_open(record.lane):

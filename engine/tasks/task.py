@@ -12,6 +12,7 @@ from engine.jobs.directory import Spec, TaskDirectory
 from engine.jobs.executor import RunningJob
 from engine.jobs.shellstate import CallPlan
 from engine.model import NEXT, TaskRecord
+from engine.tasks.alerts import Once
 
 
 class Task:
@@ -49,7 +50,7 @@ class Task:
         # Likewise for each level the last line of its log that was examined, by `seq`.
         self.lines_told: dict[str, list[int]] = {}
         # Likewise what is told once of it while it runs: that it is ready, or blocked so.
-        self.shown: dict[str, tuple[str, ...]] = {}
+        self.shown: dict[str, Once] = {}
 
     @property
     def id(self) -> str:

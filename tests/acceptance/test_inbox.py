@@ -359,15 +359,98 @@ def test_an_alert_of_a_reply_that_nobody_acknowledged_is_told_again(engine: Engi
     with engine.connect() as one, engine.connect() as two, engine.connect() as three:
         caller = one.caller()
         task = caller.start("echo up; sleep 60", ready_when={"contains": "up"})["taskId"]
-        assert look(caller, task)["updates"][0]["ready"] == "ready_when"
+        (first,) = look(caller, task)["updates"]
+        assert (first["ready"], "redelivered" in first) == ("ready_when", False)
         one.drop()
         again = look(caller.on(two), task)
-        assert again["updates"][0]["ready"] == "ready_when"
+        (update,) = again["updates"]
+        assert (update["ready"], update["redelivered"]) == ("ready_when", True)
         caller.on(three).call("wait_any", ids=[task], ack=again["delivery"], wait_seconds=0)
         two.drop()
         behind = caller.on(three).call("wait_any", ids=[task], wait_seconds=1)
         assert behind["reason"] == "wait_elapsed"
         caller.on(three).cancel(task)
+
+
+def blocked(caller: Caller, *, is_seat: bool) -> str:
+    """A task or round that asks for input, and is known to, of which nobody was told."""
+    asking = {"command": "read -p 'name? ' x", "pty": True}
+    if is_seat:
+        begun = caller.call("run_round", seats={"asks": asking, "slow": {"command": "sleep 60"}})
+        task, id_ = begun["seats"]["asks"]["taskId"], begun["roundId"]
+    else:
+        task = caller.call("bash", **asking, timeout_secs=0)["taskId"]
+        id_ = task
+    caller.client.caller().call("wait_any", ids=[task], wait_seconds=30)
+    return str(id_)
+
+
+def alert(caller: Caller, id_: str, **named: Any) -> tuple[str | None, bool, dict[str, Any]]:
+    """Why it is ready, whether with the mark, and the whole reply."""
+    reply = caller.call("wait_any", ids=[id_], **{"wait_seconds": 10, **named})
+    (entry,) = reply["updates"] or reply["rounds"]
+    marked = entry["seats"]["asks"] if "seats" in entry else entry
+    return entry["ready"], marked.get("redelivered", False), reply
+
+
+@pytest.mark.parametrize("is_seat", [False, True])
+def test_an_alert_that_was_not_acknowledged_is_told_again_by_the_engine_after_a_kill(
+    own: Engine, is_seat: bool
+) -> None:
+    word = "seat_lost" if is_seat else "execution_blocked"
+    with own.connect() as client:
+        caller = client.caller("ci")
+        id_ = blocked(caller, is_seat=is_seat)
+        assert alert(caller, id_)[:2] == (word, False)
+        own.kill()
+    for _ in range(2):  # nor does it then
+        own.start()
+        with own.connect() as client:
+            assert alert(caller.on(client), id_)[:2] == (word, True)
+            own.kill()
+    own.start()
+    with own.connect() as client:
+        again = caller.on(client)
+        assert alert(again, id_)[:2] == (word, True)
+        again.call("engine_info")  # which acknowledges
+        own.kill()
+    own.start()
+    with own.connect() as client:
+        assert alert(caller.on(client), id_, wait_seconds=0)[:2] == (None, False)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_an_alert_is_acknowledged_by_its_delivery_also_after_its_connection(
+    own: Engine, is_killed: bool
+) -> None:
+    with own.connect() as client:
+        caller = client.caller("ci")
+        id_ = blocked(caller, is_seat=False)
+        delivery = alert(caller, id_)[2]["delivery"]
+        if is_killed:
+            own.kill()
+        else:
+            client.drop()
+    if is_killed:
+        own.start()
+    with own.connect() as client:
+        again = caller.on(client)
+        assert alert(again, id_, ack=delivery, wait_seconds=0)[:2] == (None, False)
+        assert alert(again, id_, wait_seconds=0)[0] is None
+
+
+# -- the mark --------------------------------------------------------------------------------------
+
+
+def test_a_promoted_reply_that_carries_no_end_leaves_no_mark_on_it(engine: Engine) -> None:
+    for n in range(30):
+        with engine.connect() as client:
+            caller = client.caller()
+            reply = caller.start(("true", "sleep 0.002", "sleep 0.004")[n % 3])
+            client.drop()
+        with engine.connect() as client:
+            found = inbox(caller.on(client))
+            assert marks(found) == {reply["taskId"]: reply["status"] != "running"}
 
 
 # -- names -----------------------------------------------------------------------------------------

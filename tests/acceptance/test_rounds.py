@@ -417,6 +417,54 @@ def test_a_failed_seat_may_run_again_while_its_peers_run(
     assert statuses(end_of(caller, round_id)) == {"flaky": "succeeded", "slow": "succeeded"}
 
 
+@pytest.mark.parametrize("before", ["lives", "killed", "killed, and its index lost"])
+def test_the_end_of_a_seat_that_runs_again_is_not_lost_to_who_was_not_told_of_it(
+    tmp_path: Path, gate: Gate, before: str
+) -> None:
+    """Seats of a round that goes on, and of one that had ended."""
+    with Engine(tmp_path / "home", *NO_FLOOR) as engine:
+        with engine.connect() as client:
+            caller = client.caller()
+            live = start(caller, bad="echo first; exit 3", slow=gate.wait)
+            over = start(caller, bad="echo second; exit 4", good="echo good")
+            olds = [each["seats"]["bad"]["taskId"] for each in (live, over)]
+            for task in (*olds, over["seats"]["good"]["taskId"]):
+                client.caller().wait(task)
+            for each in (live, over):
+                caller.call("run_round", roundId=each["roundId"], retry_seats=["bad"])
+            if before != "lives":
+                engine.kill()
+        if "index" in before:
+            for path in engine.home.glob("index.db*"):
+                path.unlink()
+        if before != "lives":
+            engine.start()
+        gate.open()
+        with engine.connect() as client:
+            found = drained(caller.on(client))
+        told = {update["id"]: update["output"] for update in found if "id" in update}
+        assert told == dict(zip(olds, ["first\n", "second\n"], strict=True))
+        (last,) = [e for e in found if e.get("roundId") == over["roundId"] and is_end(e)]
+        assert last["seats"]["good"]["output"] == "good\n"
+        assert last["seats"]["bad"]["output"] == "second\n"
+        assert [e for e in found if e.get("roundId") == live["roundId"] and is_end(e)]
+
+
+def drained(caller: Caller) -> list[dict[str, Any]]:
+    """All that the inbox brings until nothing is pending."""
+    found: list[dict[str, Any]] = []
+    reply = caller.call("wait_any")
+    while reply["reason"] == "ready":
+        found += [*reply["updates"], *reply["rounds"]]
+        reply = caller.call("wait_any")
+    assert reply["reason"] == "nothing_pending"
+    return found
+
+
+def is_end(entry: dict[str, Any]) -> bool:
+    return bool(entry["ready"] == "ended")
+
+
 def test_only_seats_that_have_failed_run_again_and_only_for_their_caller(
     caller: Caller, gate: Gate
 ) -> None:

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from acceptance.running import Caller, Client, Engine, Gate, new_name
+from acceptance.running import Caller, Client, Engine, Gate, is_running, new_name, wait_gone
 
 
 @pytest.mark.parametrize(
@@ -127,6 +127,29 @@ def test_without_a_name_the_connection_is_the_caller_and_forgotten_with_it(
     assert {row["as"] for row in rows} == {first["as"]}
     refused = client.refuse("bash", as_=first["as"], command="echo [$X]")
     assert refused["message"] == '$.as: expected a name that does not begin with "anon-"'
+
+
+def test_of_a_connection_that_is_gone_no_session_is_left_once_its_last_task_has_ended(
+    engine: Engine, client: Client, gate: Gate
+) -> None:
+    with engine.connect() as other:
+        name = other.call("bash", command="X=secret; cd /usr")["as"]
+        code = "import os; os.getpid()"
+        interpreter = int(other.call("execute", code=code)["value"])
+        wait = f"open({str(gate.path)!r}).readline(); 'done'"
+        task = other.call("execute", code=wait, timeout_secs=0)["taskId"]
+        folder = engine.home / "sessions" / name
+        assert any(path.is_file() for path in folder.iterdir())
+        other.drop()
+
+    assert client.call("wait", taskId=task, timeout_secs=0.1)["status"] == "running"
+    assert is_running(interpreter)  # its task needs it
+    assert [path for path in folder.iterdir() if path.is_file()] == []
+    gate.open()
+    assert client.call("wait", taskId=task)["value"] == "'done'"
+    wait_gone(interpreter)
+    (entry,) = [row for row in client.call("roster")["callers"] if row["name"] == name]
+    assert (entry["connections"], entry["running"], entry["lastSeen"]) == (0, 0, None)
 
 
 def test_anyone_may_read_and_wait_on_any_task(client: Client, caller: Caller) -> None:

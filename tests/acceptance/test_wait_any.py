@@ -376,6 +376,28 @@ def test_an_observer_is_shown_all_and_nothing_is_recorded(engine: Engine, gate: 
         assert (update["output"], update.get("redelivered")) == ("said\n", None)
 
 
+def test_an_observer_is_told_once_what_a_job_is_blocked_on_and_nobody_else_for_that(
+    engine: Engine,
+) -> None:
+    with engine.connect() as client, engine.connect("observer") as watching:
+        caller, onlooker = client.caller(), watching.caller()
+        task = caller.start("read -p 'name? ' x", pty=True)["taskId"]
+        (update,) = wait_any(onlooker, task, wait_seconds=10)["updates"]
+        assert (update["ready"], update["category"]) == ("execution_blocked", "input")
+        assert wait_any(onlooker, task, wait_seconds=0.2)["reason"] == "wait_elapsed"
+        with engine.connect("observer") as another:
+            (update,) = wait_any(onlooker.on(another), task, wait_seconds=10)["updates"]
+            assert (update["category"], "redelivered" in update) == ("input", False)
+        # As the caller itself it looks too, and takes nothing from it.
+        for _ in range(2):
+            watched = wait_any(caller.on(watching), task, wait_seconds=0.2)
+            assert watched["delivery"] is None
+        assert watched["reason"] == "wait_elapsed"
+        (update,) = wait_any(caller, task, wait_seconds=10)["updates"]
+        assert (update["category"], "redelivered" in update) == ("input", False)
+        caller.cancel(task)
+
+
 def test_the_types_of_the_reply_are_those_of_the_document(caller: Caller, gate: Gate) -> None:
     done = ended(caller, gate, "echo x; exit 1", streams="split")
     running = caller.start(gate.wait)["taskId"]

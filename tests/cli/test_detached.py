@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from acceptance.running import Engine, Gate
-from cli.program import LIMIT, engine, start
+from cli.program import LIMIT, Terminal, engine, start
 
 from engine.cli.app import App
 from engine.cli.console import Console
@@ -86,7 +86,7 @@ def test_a_line_of_the_output_makes_it_ready_too(real: Engine, me: str, gate: Ga
     ("command", "code", "said"),
     [
         ("exit 5", 5, "failed, exit 5, after "),
-        ("true", 0, "succeeded, before "),
+        ("true", 125, "succeeded, before "),  # 0 would say that it is ready
         ("kill -9 $$", 137, "failed, SIGKILL, after "),
     ],
 )
@@ -101,6 +101,33 @@ def test_a_job_that_ends_before_it_is_ready_is_exited_as_with_one_line(
     assert done.err.endswith(f", before it was ready; engine output {task}\n")
     assert done.err.count("\n") == 1
     assert engine(real.home, "inbox", "--as", me).out == b""  # its end has been told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["echo 'Error: no port'; echo bye; exit 3"], ", before it was ready: Error: no port; "),
+        (["echo; echo 'no port'; echo; exit 3"], ", before it was ready: no port; "),
+        (["--split", "echo x; echo 'no port' >&2; exit 3"], ", before it was ready: no port; "),
+        (["--cwd", "/no/such", "true"], "not started, exit 127: cwd /no/such: No such file"),
+    ],
+)
+def test_what_a_job_said_last_before_it_was_ready_is_quoted(
+    real: Engine, me: str, arguments: list[str], said: str
+) -> None:
+    call = ("run", "-d", "--ready-port", str(free_port()), *arguments, "--as", me)
+    done = engine(real.home, *call)
+    assert done.out == b""
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_on_a_terminal_it_is_said_that_it_is_waited_for(real: Engine, me: str, gate: Gate) -> None:
+    call = ("run", "-d", "--ready-port", str(free_port()), gate.wait, "--as", me)
+    with Terminal(real.home, *call, environ={"NO_COLOR": "1"}) as terminal:
+        terminal.read_until("is not ready yet · Ctrl-C leaves it running")
+        gate.open()
+        assert terminal.wait() == 125
 
 
 def test_who_asks_again_by_the_same_key_is_told_that_it_is_ready(
@@ -120,12 +147,19 @@ def test_with_json_the_wires_words_say_that_it_is_ready(real: Engine, me: str, g
     gate.open()
 
 
-def test_an_interrupt_leaves_the_job_and_names_it(real: Engine, me: str, gate: Gate) -> None:
-    call = ("run", "-d", "--ready-port", str(free_port()), gate.wait, "--as", me)
-    with start(real.home, *call, fresh=True) as run:
-        task = first_task(real, me)
-        run.send_signal(signal.SIGINT)
-        out, err = run.communicate(timeout=LIMIT)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_the_job_and_names_it(
+    real: Engine, me: str, gate: Gate, number: signal.Signals
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        call = ("run", "-d", "--ready-port", port, gate.wait, "--as", me)
+        with start(real.home, *call, fresh=True) as run:
+            assert run.stderr is not None
+            assert b"was taken" in run.stderr.readline()  # so it is being waited for
+            task = first_task(real, me)
+            run.send_signal(number)
+            out, err = run.communicate(timeout=LIMIT)
     assert (run.returncode, out) == (130, b"")
     assert err.decode() == f"engine: {task} runs on; engine wait {task}\n"
     gate.open()
@@ -133,7 +167,7 @@ def test_an_interrupt_leaves_the_job_and_names_it(real: Engine, me: str, gate: G
 
 
 def first_task(real: Engine, me: str) -> str:
-    """The first task of a caller, once it runs and somebody waits for it."""
+    """The first task of a caller, once it runs."""
     with real.connect() as client:
         seq = 0
         while True:

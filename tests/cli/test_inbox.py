@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import re
 import select
 import signal
 from pathlib import Path
@@ -199,10 +200,35 @@ def test_time_that_is_up_is_exit_75_and_names_the_next_call(
 ) -> None:
     [task] = begin(real, me, gate.wait)
     done = engine(real.home, "wait", "--any", task, "--timeout", "0.2", "--as", me)
-    assert done == (75, b"", f"engine: 1 goes on; engine wait --any {task}\n")
+    assert (done.code, done.out) == (75, b"")
+    state = rf"engine: {task} still running after \S+; engine wait"
+    assert re.fullmatch(rf"{state} --any {task}\n", done.err)
     done = engine(real.home, "wait", "--timeout", "0", "--as", me)
-    assert done == (75, b"", "engine: 1 goes on; engine wait\n")
-    gate.open()
+    assert (done.code, done.out) == (75, b"")
+    assert re.fullmatch(rf"{state}\n", done.err)
+    [other] = begin(real, me, gate.wait)
+    done = engine(real.home, "wait", "--timeout", "0", "--as", me)
+    assert done.code == 75
+    assert re.fullmatch(
+        rf"engine: 2 go on: ({task} {other}|{other} {task}); engine wait\n", done.err
+    )
+    gate.open(2)
+
+
+def test_time_that_is_up_while_somebody_has_the_engine_to_himself_names_him(
+    real: Engine, me: str
+) -> None:
+    with real.connect() as client:
+        client.call("set_mode", as_="owner", mode="exclusive", ttl_secs=60)
+        try:
+            [kickoff] = begin(real, me, "true")
+            done = engine(real.home, "wait", "--timeout", "0", "--as", me)
+        finally:
+            client.call("set_mode", as_="owner", mode="shared")
+    assert done.code == 75
+    assert done.err.startswith(f"engine: {kickoff} still queued #1: ")
+    assert "owner" in done.err
+    assert engine(real.home, "wait", "--as", me).code == 0
 
 
 def test_what_waits_for_input_is_said_while_it_is_waited_for(real: Engine, me: str) -> None:

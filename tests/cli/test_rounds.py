@@ -56,6 +56,14 @@ def test_a_seat_that_fails_is_one_and_its_error_lines_come_last(real: Engine, me
     )
 
 
+def test_of_a_seat_that_fails_without_an_error_line_its_last_lines_are_quoted(
+    real: Engine, me: str
+) -> None:
+    done = round_(real, me, "start", "--seat", "diff=seq 7; echo; exit 1", "--seat", "mute=false")
+    lines = [line.split() for line in done.out.decode().splitlines() if " exit=" not in line]
+    assert [(words[0], words[2]) for words in lines] == [("diff", str(n)) for n in range(3, 8)]
+
+
 def test_a_retry_runs_the_failed_ones_again_and_is_green(
     real: Engine, me: str, tmp_path: Path
 ) -> None:
@@ -83,8 +91,8 @@ def test_seats_from_a_file_are_in_the_wires_form(real: Engine, me: str, tmp_path
     }
     file.write_text(json.dumps({"text": {"command": "true", "timeout": 3}}))
     wrong = round_(real, me, "start", "-f", str(file))
-    assert (wrong.code, wrong.out) == (1, b"")
-    assert "$.seats.text" in wrong.err
+    assert (wrong.code, wrong.out) == (2, b"")  # as every other fault of the file
+    assert wrong.err.startswith("engine: $.seats.text.timeout: ")
 
 
 def test_seats_run_here_with_these_variables_and_in_their_lanes(
@@ -115,6 +123,24 @@ def test_the_report_has_each_seat_also_those_of_a_retry(
     assert round_(real, me, "retry", id_, "--junit", str(report)).code == 0
     suites = ElementTree.parse(report).getroot()
     assert (suites.get("tests"), suites.get("failures")) == ("2", "0")
+
+
+def test_the_report_has_what_a_seat_wrote_last_in_whole_lines(
+    real: Engine, me: str, tmp_path: Path
+) -> None:
+    report = tmp_path / "report.xml"
+    call = ("--seat", "some=seq 3000", "--seat", "much=seq 20001", "--junit", str(report))
+    assert round_(real, me, "start", *call).code == 0
+    suite = ElementTree.parse(report).getroot().find("testsuite")
+    assert suite is not None
+    some = suite.findtext("testcase[@name='some']/system-out") or ""
+    assert some.split() == [str(number) for number in range(1, 3001)]
+    much = (suite.findtext("testcase[@name='much']/system-out") or "").split()
+    first = int(much[0])
+    assert much == [str(number) for number in range(first, 20002)]
+    assert (
+        65536 - 6 <= 6 * len(much) - (9999 - first + 1) <= 65536
+    )  # bytes: five a line below 10000
 
 
 def test_with_json_it_is_the_wires_entry_about_the_end(real: Engine, me: str) -> None:
@@ -206,6 +232,21 @@ def test_shown_once_it_is_the_same_block(real: Engine, me: str) -> None:
     assert re.fullmatch(r"✓ unit    succeeded  .*  t\w{6}  hi", lines[2])
 
 
+def test_on_a_terminal_the_beginning_of_its_id_is_enough(real: Engine, me: str) -> None:
+    with real.connect() as client:
+        id_ = client.call("run_round", as_=me, seats={"unit": {"command": "true"}})["roundId"]
+    for verb in (("round", "show", id_[:6]), ("round", "retry", id_[:6]), ("wait", id_[:6])):
+        with Terminal(real.home, *verb, environ={"NO_COLOR": "1"}) as terminal:
+            assert terminal.wait() == 0
+        assert f"round {id_} · 1 of 1 ended\r\n" in terminal.seen
+    with Terminal(real.home, "wait", "--any", id_[:6]) as terminal:
+        assert terminal.wait() == 0
+    assert engine(real.home, "round", "show", id_[:6]).code == 1  # a script has to be exact
+    with Terminal(real.home, "round", "show", "rzzzz") as terminal:
+        assert terminal.wait() == 1
+    assert "no such round rzzzz" in terminal.seen
+
+
 def test_without_seats_or_a_verb_it_is_wrong_usage(tmp_path: Path) -> None:
     done = engine(tmp_path / "home", "round")
     assert (done.code, done.out) == (2, b"")
@@ -249,6 +290,22 @@ def test_what_explains_a_failure_is_shown_and_reported(
     failure = ElementTree.parse(report).getroot().find(".//testcase[@name='never']/failure")
     assert failure is not None
     assert "/no/such" in failure.get("message", "")
+
+
+def test_a_seat_that_was_not_started_says_why_to_whoever_looks(
+    real: Engine, me: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "seats.json"
+    file.write_text(json.dumps({"never": {"argv": ["/no/such"]}, "unit": {"command": "true"}}))
+    id_ = round_id(round_(real, me, "start", "-f", str(file)))
+    why = "/no/such: No such file or directory"
+    for look in (("round", "show", id_), ("wait", id_)):  # the end has been received by now
+        done = engine(real.home, *look, "--as", me)
+        last = done.out.decode().splitlines()[-1]
+        assert re.fullmatch(rf"never \S+Z not started, exit 127: {why}", last), look
+    with Terminal(real.home, "round", "show", id_, environ={"NO_COLOR": "1"}) as terminal:
+        assert terminal.wait() == 0
+    assert re.search(rf"✗ never   failed 127  .*  {why}\r\n", terminal.seen)
 
 
 @pytest.mark.parametrize("verb", ["cancel", "show", "output", "logs", "forget"])

@@ -100,3 +100,4 @@ def test_a_seat_that_was_not_started_says_why(width: int | None, line: str) -> N
     facts = {"reason": "spawn_error", "exitCode": 127, "endedAt": "2026-11-30T12:00:00.000Z"}
     seat = row("8f3ku2", "failed", "x", **facts, error={"message": "no\x1b such file"})
     assert roundscreen.seat_errors("lint", seat, [], view(width)) == [line]
+    assert roundscreen.last_words(seat, "") == "no\\x1b such file"

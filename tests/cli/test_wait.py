@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
+import time
 
 import pytest
 from cli.program import LIMIT, Terminal, engine, start
@@ -152,3 +154,20 @@ def test_where_nothing_can_be_redrawn_each_end_is_a_line(
         assert terminal.wait() == 0
     assert "\x1b" not in terminal.seen
     assert terminal.seen.count("\r\n") == 2
+
+
+@pytest.mark.parametrize("what", [["t8f3000"], ["t8f3000", "t8f3001"], ["--any"], [], ["r8f3000"]])
+def test_a_stopped_engine_keeps_nobody_past_his_own_time(fake: FakeEngine, what: list[str]) -> None:
+    fake.stop()
+    with socket.socket(socket.AF_UNIX) as stopped:  # as the kernel keeps it for a process that is
+        (fake.home / "engine.sock").unlink(missing_ok=True)
+        stopped.bind(str(fake.home / "engine.sock"))
+        stopped.listen()
+        began = time.monotonic()
+        done = engine(fake.home, "wait", *what, "--timeout", "0.5")
+    assert time.monotonic() - began < 8  # it is 10 s for who says nothing
+    assert (done.code, done.out) == (125 if what in (["t8f3000"], ["--any"]) else 69, b"")
+    assert done.err.splitlines() == [
+        f"engine: not reachable at {fake.home}/engine.sock (no answer)",
+        "engine: gave up after 2 s (--timeout)",
+    ]

@@ -131,6 +131,14 @@ def test_what_a_wait_tells_of_one_that_goes_on(update: dict[str, Any], text: str
     assert words.goes_on(update) == text
 
 
+def test_one_that_had_not_begun_is_cancelled_without_processes() -> None:
+    assert [words.cancelled("t1", count) for count in (0, 1, 2)] == [
+        "t1 cancelled",
+        "t1 cancelled, 1 process",
+        "t1 cancelled, 2 processes",
+    ]
+
+
 def test_those_that_go_on_are_counted() -> None:
     assert [words.going_on(count) for count in (1, 2)] == ["1 goes on", "2 go on"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
@@ -323,3 +324,87 @@ def test_what_was_in_flight_when_patience_was_spent_is_not_sent_later(fake: Fake
     client.call("engine_info", {})
     assert fake.methods() == ["engine_info"]
     client.close()
+
+
+def test_who_would_wait_shortly_gives_up_on_an_engine_that_takes_no_connection(
+    fake: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.client.schedule.ANSWER_SECS", 0.1)
+    fake.stop()
+    with socket.socket(socket.AF_UNIX) as stopped:  # as the kernel keeps it for a process that is
+        (fake.home / "engine.sock").unlink(missing_ok=True)
+        stopped.bind(str(fake.home / "engine.sock"))
+        stopped.listen()
+        client = Client(lambda: find_place(str(fake.home), None, {}), timeout=0.4)
+        began = time.monotonic()
+        with pytest.raises(NotReachable) as caught:
+            client.connect()
+    assert 0.3 < time.monotonic() - began < 5
+    assert caught.value.lines == [
+        f"not reachable at {fake.home}/engine.sock (no answer)",
+        "gave up after 0.4 s (--timeout)",
+    ]
+
+
+def test_that_nobody_listens_is_no_matter_of_time(fake: FakeEngine) -> None:
+    fake.stop()
+    client = Client(lambda: find_place(str(fake.home), None, {}), timeout=0)
+    with pytest.raises(NotReachable) as caught:
+        client.connect()
+    assert caught.value.absent
+    assert "gave up" not in str(caught.value)
+
+
+def test_who_would_wait_shortly_gives_up_on_an_engine_that_answers_no_more(
+    fake: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.client.schedule.ANSWER_SECS", 0.5)
+    client = Client(lambda: find_place(str(fake.home), None, {}), timeout=0.5)
+    client.connect()
+    began = time.monotonic()
+    with pytest.raises(NotReachable, match=r"\(no answer\)\ngave up after 0\.5 s \(--timeout\)"):
+        client.call("bash", bash("sleep 20"), budget=0.5)
+    assert 0.9 < time.monotonic() - began < 5
+    client.close()
+
+
+def test_who_would_wait_shortly_is_not_kept_by_the_patience_after_a_loss(fake: FakeEngine) -> None:
+    client = Client(lambda: find_place(str(fake.home), None, {}), timeout=0.5)
+    client.connect()
+    fake.stop()
+    began = time.monotonic()
+    with pytest.raises(NotReachable, match=r"gave up after 2 s \(--timeout\)"):
+        client.call("engine_info", {})
+    assert time.monotonic() - began < 5
+
+
+def test_who_would_wait_shortly_is_not_kept_by_an_engine_that_has_the_home_and_does_not_listen(
+    fake: FakeEngine,
+) -> None:
+    fake.stop()
+    tries: list[None] = []
+    client = Client(
+        lambda: find_place(str(fake.home), None, {}), revive=lambda: tries.append(None), timeout=0.5
+    )
+    began = time.monotonic()
+    with pytest.raises(NotReachable, match=r"gave up after 2 s \(--timeout\)"):
+        client.connect_or_start()
+    assert time.monotonic() - began < 5
+    assert len(tries) >= 2
+
+
+def test_an_attempt_after_a_loss_takes_no_longer_than_the_patience(
+    fake: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.client.blocking.ANSWER_SECS", 0.1)
+    client = Client(lambda: find_place(str(fake.home), None, {}), patience=0.5)
+    client.connect()
+    fake.stop()
+    with socket.socket(socket.AF_UNIX) as stopped:
+        (fake.home / "engine.sock").unlink(missing_ok=True)
+        stopped.bind(str(fake.home / "engine.sock"))
+        stopped.listen()
+        began = time.monotonic()
+        with pytest.raises(NotReachable, match=r"no answer\)\ngave up after 0\.5 s"):
+            client.call("engine_info", {})
+    assert time.monotonic() - began < 5

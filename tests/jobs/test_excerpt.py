@@ -324,6 +324,11 @@ def test_news_is_what_came_since_and_at_most_its_end() -> None:
     assert recent(source(b"x" * 5000 + b"end", ended=False), 0).text == "x" * 997 + "end"
 
 
+def test_news_of_no_length_is_counted_and_not_shown() -> None:
+    found = recent(source(b"one\ntwo\n"), 4, 0)
+    assert (found.text, found.end) == ("", 8)
+
+
 def test_news_skips_what_was_dropped() -> None:
     data = b"first\n" + bytes(1000) + b"last\n"
     assert recent(source(data, dropped=(6, 1006)), 3) == Excerpt(text="last\n", end=1011)

@@ -64,6 +64,15 @@ HANGS = {
         " n, lib = c.c_ulong(), c.CDLL(None);"
         " lib.pthread_create(c.byref(n), None, f, None); lib.pthread_join(n, None)'"
     ),
+    "a prompt of asyncio": Case("python3 -m asyncio", pty=True),
+    "a loop of asyncio": Case(
+        f"{PYTHON} 'import asyncio; l = asyncio.new_event_loop();"
+        " l.add_reader(0, print); l.call_later(9999, print); l.run_forever()'",
+        pty=True,
+    ),
+    "a thread that a loop of asyncio waits for": Case(
+        f"{PYTHON} 'import asyncio; asyncio.run(asyncio.to_thread(input))'"
+    ),
     "the foreground beside a sleep": Case("sleep 60 & read x"),
     "a child of the foreground beside a sleep": Case("sleep 60 & cat; wait"),
     "a child of the foreground of a terminal": Case("set -m; sleep 60 & cat", pty=True),
@@ -91,6 +100,26 @@ WORKS = {
     "a reader beside a thread that sleeps": Case(
         f"{PYTHON} 'import threading, time;"
         " threading.Thread(target=time.sleep, args=(60,), daemon=True).start(); input()'"
+    ),
+    "a loop of asyncio that sleeps beside a thread that reads": Case(
+        f"{PYTHON} 'import asyncio; l = asyncio.new_event_loop(); l.call_later(60, print);"
+        " l.run_until_complete(l.run_in_executor(None, input))'"
+    ),
+    "a loop of asyncio that serves, too": Case(
+        f"{PYTHON} 'import asyncio, socket; l = asyncio.new_event_loop();"
+        ' l.add_reader(0, print); s = socket.create_server(("127.0.0.1", 0));'
+        " l.add_reader(s, print); l.run_forever()'",
+        pty=True,
+    ),
+    "a loop that a child may wake": Case(
+        f"{PYTHON} 'import os, select, socket, time; a, b = socket.socketpair();"
+        " os.fork() or time.sleep(60); select.select([0, a], [], [])'",
+        pty=True,
+    ),
+    "a loop that a child may wake by a pipe": Case(
+        f"{PYTHON} 'import os, select, time; a, b = os.pipe();"
+        " os.fork() or time.sleep(60); select.select([0, a], [], [])'",
+        pty=True,
     ),
     "sleep": Case("exec sleep 60"),
     "sleep at a terminal": Case("sleep 60", pty=True),

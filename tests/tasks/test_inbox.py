@@ -12,7 +12,9 @@ import pytest
 from engine.model import Kind, Status, TaskRecord
 from engine.store.index import EndedHandle
 from engine.store.ledger import Ledger
+from engine.tasks.alerts import Alert, Once
 from engine.tasks.inbox import Inbox
+from engine.tasks.mailbox import Delivery
 from engine.tasks.waits import Waits
 
 ONE, TWO = "connection one", "connection two"
@@ -322,6 +324,52 @@ def test_a_forgotten_handle_is_nobodys_any_more(inbox: Inbox) -> None:
     assert not inbox.is_received("ci", "tb")
 
 
+# -- alerts ----------------------------------------------------------------------------------------
+
+
+def alert(inbox: Inbox, caller: str = "ci") -> tuple[Delivery, Once]:
+    """A reply is about to tell the caller that a job asks for input."""
+    once = Once()
+    delivery = inbox.claim(caller, [], ONE)
+    delivery.alerts = [Alert(once, ["input"], delivery.id, lambda: None, lambda: None)]
+    inbox.keep(delivery, [])
+    return delivery, once
+
+
+def test_an_alert_is_received_by_the_next_request_as_an_end_is(inbox: Inbox) -> None:
+    delivery, once = alert(inbox)
+    inbox.written(delivery, 1)
+    inbox.next_request(ONE, "ci", 0)
+    assert once.received == set()
+    inbox.next_request(ONE, "ci", 1)
+    assert once.received == {"input"}
+
+
+def test_an_alert_is_received_by_the_id_of_its_delivery(inbox: Inbox) -> None:
+    delivery, once = alert(inbox)
+    inbox.acknowledge("other", delivery.id)
+    assert once.received == set()
+    inbox.acknowledge("ci", delivery.id)
+    assert once.received == {"input"}
+
+
+def test_an_alert_of_a_connection_that_ends_is_in_doubt(inbox: Inbox) -> None:
+    delivery, once = alert(inbox)
+    inbox.written(delivery, 1)
+    inbox.connection_closed(ONE, "anon-1")
+    assert (set(once.shown), once.doubtful) == (set(), {"input": delivery.id})
+
+
+@pytest.mark.parametrize("may_be_told", [True, False])
+def test_an_alert_of_a_reply_that_was_not_written_is_in_doubt_if_it_was_begun(
+    inbox: Inbox, may_be_told: bool
+) -> None:
+    delivery, once = alert(inbox)
+    inbox.abandoned(delivery, may_be_told=may_be_told)
+    assert once.shown == set()
+    assert bool(once.doubtful) is may_be_told
+
+
 def test_nothing_is_left_of_what_was_received(inbox: Inbox) -> None:
     for number in range(100):
         inbox.ended(record(f"x{number}"))
@@ -332,7 +380,11 @@ def test_nothing_is_left_of_what_was_received(inbox: Inbox) -> None:
     for number, handle in enumerate(("ta", "tb", "tc")):
         tell(inbox, handle, number=number)
     inbox.next_request(ONE, "ci", 100)
-    assert (inbox._boxes, inbox._links, inbox._written) == ({}, {}, {ONE: {}})
+    alerted = alert(inbox)[0]
+    inbox.written(alerted, 101)
+    inbox.connection_closed(ONE, "anon-1")
+    left = inbox._deliveries
+    assert (inbox._boxes, left._by_id, left._written) == ({}, {}, {})
 
 
 def test_a_hundred_thousand_tasks_are_taken_over_in_a_moment(path: Path) -> None:

@@ -43,6 +43,13 @@ def test_an_end_that_two_replies_carry_is_ready_when_neither_does(box: Mailbox) 
     assert list(box.ready) == ["t1", "t2", "t3"]
 
 
+def test_of_two_replies_at_a_time_with_the_same_end_the_second_has_the_mark(box: Mailbox) -> None:
+    first, second = delivery(), delivery("d2")
+    box.hold("t1", first)
+    box.hold("t1", second)  # before it is known what the first will carry
+    assert (first.marked, second.marked) == (set(), {"t1"})
+
+
 def test_an_end_that_is_expected_is_ready_when_it_is_not_any_more(box: Mailbox) -> None:
     box.expected["t2"] += 1
     box.settle(["t2"])

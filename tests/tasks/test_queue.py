@@ -147,14 +147,42 @@ def test_positions_tell_the_order_in_which_items_would_be_popped(
 
     assert (len(queue), sorted(queue)) == (len(inside), sorted(inside))
     told = list(queue.in_order(is_open, only))
-    positions = [queue.position(item, is_open, only) for item in told]
+
+    def position_alone(item: str) -> int | None:
+        """The first that is asked for since something has changed."""
+        queue.push("z", "z1", 1_000)
+        queue.remove("z1")
+        return queue.position(item, is_open, only)
+
+    positions = [position_alone(item) for item in told]
+    together = [queue.position(item, is_open, only) for item in told]
     popped = drain(queue, *shut, only=only)
     popped += drain(queue, only=only) if only else []
     popped += drain(queue, *shut) if only else []
     popped += drain(queue)
     assert told == popped
     assert sorted(popped) == sorted(inside)
-    assert positions == list(range(1, len(inside) + 1))
+    assert positions == together == list(range(1, len(inside) + 1))
+
+
+def test_places_that_are_known_are_found_out_anew_when_anything_has_changed() -> None:
+    queue = filled("a1", "a2:gpu", "b1", "b2", "c1")
+
+    def told(shut: str = "", only: str | None = None) -> dict[str, int | None]:
+        for _ in range(2):
+            found = {item: queue.position(item, lambda lane: lane != shut, only) for item in queue}
+        return found
+
+    assert told() == {"a1": 1, "b1": 2, "c1": 3, "a2": 4, "b2": 5}
+    assert told(shut="gpu") == {"a1": 1, "b1": 2, "c1": 3, "b2": 4, "a2": 5}
+    assert told(only="b") == {"b1": 1, "b2": 2, "a1": 3, "c1": 4, "a2": 5}
+    assert queue.pop(is_always_open) == "a1"
+    assert told() == {"b1": 1, "c1": 2, "a2": 3, "b2": 4}
+    queue.remove("b1")
+    assert told() == {"b2": 1, "c1": 2, "a2": 3}
+    queue.push("d", "d1", 9)
+    assert told() == {"b2": 1, "c1": 2, "a2": 3, "d1": 4}
+    assert queue.position("a1", is_always_open) is None
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=40))

@@ -40,6 +40,7 @@ class Receipts(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="engine-receipts-"))
         self.ended: list[EndedHandle] = []  # what the index knows
         self.clients = {caller: Client() for caller in CALLERS}
+        self.claimed: list[tuple[Delivery, tuple[str, ...]]] = []
         self.under_way: list[tuple[Delivery, tuple[str, ...]]] = []
         self.written: list[Delivery] = []
         self.numbers: Counter[str] = Counter()
@@ -59,7 +60,7 @@ class Receipts(RuleBasedStateMachine):
 
     def _on_live(self, caller: str) -> set[str]:
         """Ends that a reply under way, or written on a connection that lives, carries."""
-        deliveries = [*(d for d, _ in self.under_way), *self.written]
+        deliveries = [*(d for d, _ in (*self.claimed, *self.under_way)), *self.written]
         return {handle for d in deliveries if d.caller == caller for handle in d.handles}
 
     # -- what happens -----------------------------------------------------------------------------
@@ -87,8 +88,15 @@ class Receipts(RuleBasedStateMachine):
 
     def _claim(self, caller: str, handles: list[str], connection: str, fitting: int) -> None:
         delivery = self.inbox.claim(caller, handles, connection)
-        self.inbox.keep(delivery, handles[:fitting])
-        self.under_way.append((delivery, tuple(handles[:fitting])))
+        self.claimed.append((delivery, tuple(handles[:fitting])))
+
+    @precondition(lambda self: self.claimed)
+    @rule(data=st.data())
+    def keep(self, data: Any) -> None:
+        """It is known what fits; meanwhile others may have been claimed."""
+        delivery, handles = self.claimed.pop(data.draw(st.integers(0, len(self.claimed) - 1)))
+        self.inbox.keep(delivery, handles)
+        self.under_way.append((delivery, handles))
 
     @rule(
         caller=st.sampled_from(CALLERS),
@@ -162,9 +170,10 @@ class Receipts(RuleBasedStateMachine):
 
     @rule(connection=st.sampled_from(CONNECTIONS))
     def close(self, connection: str) -> None:
-        for delivery, handles in [d for d in self.under_way if d[0].connection == connection]:
-            self.under_way.remove((delivery, handles))
-            self.inbox.abandoned(delivery, may_be_told=False)
+        for begun in (self.claimed, self.under_way):
+            for delivery, handles in [d for d in begun if d[0].connection == connection]:
+                begun.remove((delivery, handles))
+                self.inbox.abandoned(delivery, may_be_told=False)
         self.written = [d for d in self.written if d.connection != connection]
         self.inbox.connection_closed(connection, f"anon-{connection}")
 
@@ -182,7 +191,7 @@ class Receipts(RuleBasedStateMachine):
         for delivery, handles in self.under_way:
             if data.draw(st.booleans()):
                 self._reach(delivery, handles)
-        self.under_way, self.written = [], []
+        self.claimed, self.under_way, self.written = [], [], []
         self.ledger.close()
         self._start()
 

@@ -17,7 +17,7 @@ from engine.jobs.executor import JobListener, Outcome
 from engine.model import Status
 from engine.store.rounds import StoredRound
 from engine.tasks.recovery import recover
-from engine.tasks.rounds import Seat, id_of, status_of
+from engine.tasks.rounds import id_of
 from engine.tasks.roundstart import RoundStarter
 from engine.tasks.task import Task
 
@@ -50,6 +50,13 @@ def inbox(engine: Built) -> list[str]:
     return list(engine.supervisor.inbox.ready("ci"))
 
 
+def receive(engine: Built, *handles: str) -> None:
+    """A reply tells the caller of these ends, which acknowledges it."""
+    delivery = engine.supervisor.inbox.claim("ci", handles, "a connection")
+    engine.supervisor.inbox.keep(delivery, handles)
+    engine.supervisor.inbox.acknowledge("ci", delivery.id)
+
+
 def lose_ledger(home: Path) -> None:
     for path in home.glob("record.db*"):
         path.unlink()
@@ -60,24 +67,6 @@ class Killed(BaseException):
 
 
 # -- what a round is -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("statuses", "status"),
-    [
-        ("succeeded succeeded", "succeeded"),
-        ("succeeded running", "running"),
-        ("failed queued", "running"),
-        ("succeeded failed", "failed"),
-        ("cancelled timed_out", "failed"),
-        ("lost succeeded", "failed"),
-        ("cancelled succeeded", "cancelled"),
-        ("skipped", "cancelled"),
-    ],
-)
-def test_a_round_stands_as_its_seats_do(statuses: str, status: str) -> None:
-    seats = [Seat("a", Status(word), None, None) for word in statuses.split()]
-    assert status_of(seats) == status
 
 
 def test_its_end_is_received_under_another_handle_after_each_retry() -> None:
@@ -114,9 +103,39 @@ async def test_a_retry_takes_the_old_end_out_of_the_inbox_and_brings_a_new_one(
         await end(engine, *tasks.values())
         round_ = engine.supervisor.rounds.find(id_)
         again = await starter(engine).retry(round_, ["lint", "types"])
-        assert (inbox(engine), list(engine.supervisor.rounds.live)) == ([], [id_])
+        left = [tasks[name].record.task_id for name in ("lint", "types")]
+        # The round tells of them no more, so each does for itself.
+        assert (inbox(engine), list(engine.supervisor.rounds.live)) == (left, [id_])
         await end(engine, *again.values())
-        assert inbox(engine) == [f"{id_}#2"]
+        assert inbox(engine) == [*left, f"{id_}#2"]
+
+
+async def test_what_was_received_of_a_retried_seat_does_not_come_again(tmp_path: Path) -> None:
+    async with built(tmp_path, FakeExecutor()) as engine:
+        id_, tasks = await start(engine)
+        await end(engine, *tasks.values())
+        receive(engine, f"{id_}#1", tasks["lint"].record.task_id)
+        round_ = engine.supervisor.rounds.find(id_)
+        await starter(engine).retry(round_, ["lint", "types"])
+        assert inbox(engine) == [tasks["types"].record.task_id]
+
+
+async def test_the_end_of_a_retried_seat_that_was_not_received_is_the_next_engines_to_tell(
+    tmp_path: Path,
+) -> None:
+    async with built(tmp_path, FakeExecutor()) as engine:
+        id_, tasks = await start(engine)
+        await end(engine, tasks["lint"], tasks["types"])
+        receive(engine, tasks["lint"].record.task_id)
+        round_ = engine.supervisor.rounds.find(id_)
+        await starter(engine).retry(round_, ["lint", "types"])
+        await engine.index.flush()
+    async with built(tmp_path, FakeExecutor()) as engine:
+        await recovered(engine)
+        ends, handles = engine.supervisor.rounds.known_ends(engine.index.ended())
+        engine.supervisor.inbox.begin(ends, engine.index.kept_ids(), 99, handles)
+        left = [handle for handle in inbox(engine) if not handle.startswith("r")]
+        assert left == [tasks["types"].record.task_id]
 
 
 async def test_seats_of_one_round_are_retried_one_call_after_the_other(tmp_path: Path) -> None:
@@ -437,12 +456,16 @@ async def test_what_was_told_of_a_lost_seat_is_known_to_the_next_engine(tmp_path
     async with built(tmp_path, FakeExecutor()) as engine:
         id_, _tasks = await start(engine, "one", "two")
         rounds = engine.supervisor.rounds
-        rounds.show(rounds.find(id_), "ci", ("abc",))
+        once = rounds.shown(rounds.find(id_), "ci")
+        once.receive(["abc"])
+        once.carried["def"] = "d1"  # in a reply that is not acknowledged
+        rounds.keep_shown(rounds.find(id_), "ci")
     async with built(tmp_path, FakeExecutor()) as engine:
         await recovered(engine)
         rounds = engine.supervisor.rounds
-        assert rounds.shown(rounds.live[id_], "ci") == ("abc",)
-        assert rounds.shown(rounds.live[id_], "other") == ()
+        once = rounds.shown(rounds.live[id_], "ci")
+        assert (set(once.shown), once.doubtful) == ({"abc"}, {"def": "d1"})
+        assert rounds.shown(rounds.live[id_], "other").shown == set()
 
 
 async def test_an_id_that_no_round_had_is_unknown(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from tasks.building import FakeExecutor, ask, built
 
 from engine.errors import DuplicateHandle, ExpiredHandle, InvalidParams, UnknownHandle
 from engine.tasks.recovery import recover
-from engine.tasks.schedule import Place, Positions
+from engine.tasks.schedule import Place
 
 CHAIN = 600  # each ends the next: in some two thousand frames, were it one in the other
 
@@ -32,8 +32,7 @@ async def test_who_waits_is_told_where_and_for_what(tmp_path: Path) -> None:
             Place(2, "lane gpu is full (1 of 1)", {"category": "lane", "lane": "gpu"}),
             Place(3, f"after k{first.id} and 1 more", {"category": "after", "ids": after}),
         ]
-        positions = Positions(schedule)
-        assert [schedule.place(t, positions) for t in (plain, blocked, dependent)] == told[2:]
+        assert [schedule.place(t) for t in (plain, blocked, dependent)] == told[2:]  # once more
         assert (len(schedule), schedule.waiting_by_lane()) == (3, {"gpu": 1})
         await supervisor.set_mode("b", 60, is_human=False)
         assert schedule.place(plain) == Place(1, "the engine is exclusive to b")
