@@ -5,15 +5,19 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Generator, Iterator
 
 import hypothesis
 import leaks
 import pytest
 
-# A developer's settings that a user's machine does not have, and that change what is tested.
-for name in [name for name in os.environ if name == "PYTHONUNBUFFERED" or name[:7] == "ENGINE_"]:
+# A developer's settings that a user's machine does not have, and that change what is tested; the
+# last one has every process that a test starts compile all it loads.
+UNSET = {"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
+for name in [name for name in os.environ if name in UNSET or name[:7] == "ENGINE_"]:
     del os.environ[name]
+sys.dont_write_bytecode = False
 
 # A shell that runs the tests in the background has them ignore these, and so all that they start.
 for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
@@ -33,6 +37,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--no-skips", action="store_true", help="a fault that cannot be made here is a failure"
     )
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is collected out of every later look for garbage: it stays to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

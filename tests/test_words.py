@@ -139,8 +139,10 @@ def variables() -> set[str]:
     found = {"CI", "COLUMNS", "LANG", "TERM"}
     for part in ("cli", "client"):
         for path in sorted((ROOT / "engine" / part).glob("*.py")):
-            nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-            texts = [n.value for n in nodes if isinstance(n, ast.Constant)]
+            text = path.read_text(encoding="utf-8")
+            if not VARIABLE.search(text):  # most have none: parsing takes long
+                continue
+            texts = [n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant)]
             found |= {t for t in texts if isinstance(t, str) and VARIABLE.fullmatch(t)}
     return found
 

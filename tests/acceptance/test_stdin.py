@@ -99,7 +99,7 @@ def test_every_byte_comes_back_as_it_was(caller: Caller) -> None:
     task = begin(caller, "cat", stdin="open")
     data = bytes(range(256)) * 500
 
-    sent = caller.call("write_stdin", taskId=task, base64=base64.b64encode(data).decode(), eof=True)
+    sent = written(caller, taskId=task, base64=base64.b64encode(data).decode(), eof=True)
     done = caller.wait(task)
 
     assert sent == {"written": 128_000}

@@ -16,9 +16,10 @@ import pytest
 from keeper.harness import LIMIT, Nursery, is_running, nursery, read_exit
 from keeper.python_session import PATH, Answer, Bell, Session, wait_for_output
 
+# Says so once it can be interrupted and live on.
 STUBBORN = (
-    "import time\nprint('on', flush=True)\nwhile True:\n"
-    "    try:\n        while True: time.sleep(1)\n    except KeyboardInterrupt: pass\n"
+    "import time\ntry:\n    print('on', flush=True)\n    time.sleep(600)\n"
+    "except KeyboardInterrupt:\n    time.sleep(600)\n"
 )
 # Prints its pid once it has a command line: in the middle of exec(2) it has a name alone.
 CHILD = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -34,6 +35,7 @@ def is_runnable(python: str) -> bool:
     return subprocess.run([python, "-c", "pass"], capture_output=True, check=False).returncode == 0
 
 
+@functools.cache  # asked for the name of each test
 def version_of(python: str) -> str:
     command = [python, "-c", "import platform; print(platform.python_version())"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -181,10 +181,10 @@ def test_a_lone_surrogate_spoils_only_its_own_call_of_a_batch() -> None:
     ids=["lists", "numbers", "strings", "objects"],
 )
 def test_a_frame_of_more_values_than_can_be_parsed_in_a_moment_is_refused(values: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     call = '{"jsonrpc":"2.0","id":1,"method":"m","params":[' + values + "1]}"
     assert fault_of(call) == (None, -32600)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_marks_in_a_string_are_no_values() -> None:
