@@ -198,7 +198,7 @@ def check_news(data: bytes) -> Hashable:
             theirs.setblocking(False)
             theirs.send(data[: 100 << 10] or b"\n")
         job = LocalJob(
-            Channel(trio.socket.from_stdlib_socket(ours)), TaskDirectory(Path("/x"), "x")
+            Channel(ours), TaskDirectory(Path("/x"), "x")
         )
         try:
             with trio.fail_after(LIMIT):

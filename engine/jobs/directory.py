@@ -235,8 +235,8 @@ class TaskDirectory:
         if not self.read_claim():
             return None
         with self.opened() as dir_fd:
-            stat_ = os.stat(taskfiles.CLAIM, dir_fd=dir_fd, follow_symlinks=False)
-        return int(stat_.st_ctime * 1000)  # it may have been made ahead, under another name
+            # The claim is but a name, which came into the folder then; keepers make no other later.
+            return int(os.fstat(dir_fd).st_mtime * 1000)
 
     def end_unstarted(self, record: dict[str, Any]) -> bool:
         """Claim the job and write `record` as its end; False if a keeper has claimed it before."""

@@ -42,9 +42,9 @@ class LocalExecutor:
         self._remove_dead_sockets()
 
     def _remove_dead_sockets(self) -> None:
-        """Remove the sockets of keepers that were killed; a living one removes its own."""
+        """Remove what keepers that were killed have here; a living one removes its own."""
         for entry in os.scandir(self._sockets):
-            pid, _, started = entry.name.removesuffix(".sock").partition("-")
+            pid, _, started = entry.name.partition(".")[0].partition("-")
             if pid.isdigit() and str(processes.start_time(int(pid))) != started:
                 os.unlink(entry.path)
 
@@ -62,6 +62,7 @@ class LocalExecutor:
             "stdin": _stdin_word(order),
             "pty": order.pty,
             "fds": len(texts),
+            "quiet": order.is_quiet,
         }
         if order.memory_bytes is not None:
             message["memory"] = await self._limit(directory.id, order.memory_bytes)
@@ -145,7 +146,7 @@ class LocalExecutor:
             else:
                 return channel
         for _ in range(_BIRTHS):
-            channel = Channel(trio.socket.from_stdlib_socket(self._mother.bear()))
+            channel = Channel(self._mother.bear())
             try:
                 await channel.send(message, fds)
             except ChannelClosed as exc:
@@ -194,7 +195,7 @@ class LocalExecutor:
         """
         message = {**message, "umask": self._umask, "nofile": self._mother.nofile}
         try:
-            channel = Channel(trio.socket.from_stdlib_socket(self._mother.bear(kind)))
+            channel = Channel(self._mother.bear(kind))
         except OSError as exc:
             raise LaunchRefused(f"no keeper: {exc.strerror}", exc.errno or 0) from exc
         try:

@@ -24,6 +24,7 @@ from engine.keeper.spawning import (
     signal_number,
     spawn,
 )
+from engine.keeper.taskfiles import Mark
 from engine.keeper.terminal import Terminal
 from engine.keeper.waiting import Input, input_of, is_stuck
 from engine.keeper.warm import WarmShell
@@ -50,7 +51,7 @@ class Job(Kept):
     `feed` is what writes to its standard input, until the job has ended.
     """
 
-    def __init__(self, request: dict[str, Any], keeper: str) -> None:
+    def __init__(self, request: dict[str, Any], keeper: Mark) -> None:
         super().__init__(request, keeper)
         self.feed: Feed | None = None
         self._terminal: Terminal | None = None

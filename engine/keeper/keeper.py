@@ -4,6 +4,7 @@ An idle keeper lives as long as its engine; one with a job lives until nobody of
 
 Messages to a keeper (see `link` for their form), each but `prepare` answered on the same link:
   launch   a job, see `job.Job`; descriptors: [prologue call] [stdin] -> started | taken | refused
+           `quiet`: the word of the start may come with the next one, 5 ms later at most
   prepare  start the shell of a launch that is to come; descriptor: prologue
   attach   {dir}: news of this directory's job from now on           -> state | absent
   cancel   {grace}: TERM, after `grace` seconds KILL, to everybody   -> signalled
@@ -127,7 +128,7 @@ class Keeper(KeeperLoop):
         except FileNotFoundError:
             return  # its call was faster
         try:
-            taskfiles.prepare_claim(dir_fd, self.identity)
+            taskfiles.prepare_claim(dir_fd, self.mark)
         finally:
             os.close(dir_fd)
 
@@ -155,7 +156,7 @@ class Keeper(KeeperLoop):
 
     def _start(self, link: Link, request: dict[str, Any], fds: list[int]) -> None:
         try:
-            job = Job(request, self.identity)
+            job = Job(request, self.mark)
         except OSError as exc:
             message = f"task directory: {exc.strerror}"
             self.send(link, {"ev": "refused", "message": message, "errno": exc.errno})
@@ -176,8 +177,11 @@ class Keeper(KeeperLoop):
         if job.feed is not None and job.record is None:
             self.watch_feed(job.feed)
         facts = {"pid": job.pid, "startedAt": job.started_at, "cwd": job.cwd}
-        news.tell({"ev": "started", **facts})
-        news.hold_back()
+        if request.get("quiet"):
+            news.put_off({"ev": "started", **facts})
+        else:
+            news.tell({"ev": "started", **facts})
+            news.hold_back()
         if job.record is not None:
             news.tell({"ev": "ended", "record": job.record})
             self._finish(job, news)
@@ -241,6 +245,7 @@ class Keeper(KeeperLoop):
             return
         say("my limits were changed: I take no other job")  # it would have them too
         news.tell({"ev": "gone", "leaves": True, **sizes})
+        self.flush()
         if self._control is not None:
             self.drop_link(self._control)
 

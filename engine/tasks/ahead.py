@@ -20,7 +20,8 @@ from engine.config import Home
 from engine.jobs.directory import Spec, TaskDirectory, make_directory, make_spare
 from engine.threads import in_thread
 
-SPARE: Final = 4  # directories for calls that have none reserved
+SPARE: Final = 16  # directories for calls that have none reserved
+LEAST_SPARE: Final = 8  # from here on more are made, all in one go: a thread for each costs more
 # What rename(2) answers where the tasks have that id.
 _NOT_FREE: Final = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
@@ -45,7 +46,12 @@ class DirectoriesAhead:
     def make_again(self) -> None:
         """Somebody has removed the folder, and all that was ahead with it. Raises OSError."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._spare = [directory for directory in self._spare if directory.path.exists()]
+        self._spare[:] = [directory for directory in self._spare if directory.path.exists()]
+
+    @property
+    def is_low(self) -> bool:
+        """Whether it is time for a `refill`, and none is under way."""
+        return len(self._spare) < LEAST_SPARE and not self._is_filling
 
     async def refill(self) -> None:
         """Have spare directories again. What the disk does not take is made when it is needed."""
@@ -53,13 +59,17 @@ class DirectoriesAhead:
             return
         self._is_filling = True
         try:
-            while len(self._spare) < SPARE:
-                # Where many files were removed not long ago, ext4 takes milliseconds for it.
-                self._spare.append(await in_thread(make_spare, self._folder))
+            # Where many files were removed not long ago, ext4 takes milliseconds for each.
+            await in_thread(self._fill)
         except OSError as exc:
             log.warning("no_spare_directory", reason=str(exc))
         finally:
             self._is_filling = False
+
+    def _fill(self) -> None:
+        """In a thread, while calls take from the other end of the list."""
+        while len(self._spare) < SPARE:
+            self._spare.append(make_spare(self._folder))
 
     def reserve(self) -> TaskDirectory:
         """Set a spare directory apart for a call that may come. Raises OSError."""

@@ -40,7 +40,7 @@ async def test_a_spare_directory_has_its_files_and_a_call_that_takes_it_makes_no
     ahead = ahead_of(home)
     with trio.fail_after(5):
         await ahead.refill()
-    assert len(os.listdir(home.ahead)) == SPARE == 4
+    assert len(os.listdir(home.ahead)) == SPARE == 16
     directory = ahead.take(None, split=False)
     assert {path.name: path.stat().st_size for path in directory.path.iterdir()} == {
         "spec.json": 0, "exit": 4096, "output": 0,
