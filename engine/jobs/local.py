@@ -12,8 +12,6 @@ import signal
 from pathlib import Path
 from typing import Any, Final
 
-import trio
-
 from engine.jobs.cgroup import JobCgroups
 from engine.jobs.channel import Channel, ChannelClosed, connect, memory_files
 from engine.jobs.directory import TaskDirectory

@@ -7,7 +7,7 @@ told stands in `record.told` at once, so no reply waits for a commit; see `told`
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container
 from pathlib import Path
 from typing import Any, Final
 
@@ -286,6 +286,13 @@ class Ledger:
     def settings(self) -> dict[str, str]:
         """All that is committed of `Setting`, by name."""
         return dict(self._reads.execute("SELECT name, value FROM setting"))
+
+    def which_buried(self, ids: Collection[str]) -> set[str]:
+        """Which of these few ids have a tomb, committed or about to be."""
+        marks = ", ".join("?" * len(ids))
+        rows = self._reads.execute(f"SELECT id FROM tomb WHERE id IN ({marks})", tuple(ids))
+        waiting = {id_ for id_ in ids if isinstance(self._writer.find(id_), Tomb)}
+        return {id_ for (id_,) in rows} | waiting
 
     def buried(self, ids: Container[str]) -> set[str]:
         """Which of `ids` have a tomb."""

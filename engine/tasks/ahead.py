@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -29,10 +29,14 @@ log = structlog.get_logger()
 
 
 class DirectoriesAhead:
-    """`is_used`: whether a task that is gone, folder and all, had an id. Raises OSError."""
+    """`which_had`: those of some ids that tasks have, or had. Raises OSError.
 
-    def __init__(self, home: Home, is_used: Callable[[str], bool]) -> None:
-        self._folder, self._tasks, self._is_used = (folder := home.ahead), home.tasks, is_used
+    It is asked when a directory has been made. No task can come by its id then: tasks get theirs
+    here, and here each is the only one of its name.
+    """
+
+    def __init__(self, home: Home, which_had: Callable[[Collection[str]], set[str]]) -> None:
+        self._folder, self._tasks, self._which_had = (folder := home.ahead), home.tasks, which_had
         self._spare: list[TaskDirectory] = []
         self._is_filling = False
         self._reserved: dict[str, TaskDirectory] = {}
@@ -60,16 +64,26 @@ class DirectoriesAhead:
         self._is_filling = True
         try:
             # Where many files were removed not long ago, ext4 takes milliseconds for each.
-            await in_thread(self._fill)
-        except OSError as exc:
-            log.warning("no_spare_directory", reason=str(exc))
+            made, trouble = await in_thread(self._make_some, SPARE - len(self._spare))
         finally:
             self._is_filling = False
+        if trouble is not None:
+            log.warning("no_spare_directory", reason=str(trouble))
+        had = self._which_had([directory.id for directory in made])
+        self._spare += [directory for directory in made if directory.id not in had]
+        for directory in made:
+            if directory.id in had:
+                directory.remove()
 
-    def _fill(self) -> None:
-        """In a thread, while calls take from the other end of the list."""
-        while len(self._spare) < SPARE:
-            self._spare.append(make_spare(self._folder))
+    def _make_some(self, count: int) -> tuple[list[TaskDirectory], OSError | None]:
+        """Spare directories, and what stood in the way of more."""
+        made: list[TaskDirectory] = []
+        try:
+            while len(made) < count:
+                made.append(make_spare(self._folder))
+        except OSError as exc:
+            return made, exc
+        return made, None
 
     def reserve(self) -> TaskDirectory:
         """Set a spare directory apart for a call that may come. Raises OSError."""
@@ -89,11 +103,8 @@ class DirectoriesAhead:
         reserved = self._reserved.pop(wanted, None) if wanted else None
         if reserved is not None:
             return reserved
-        while self._spare and not split:
-            directory = self._spare.pop()
-            if not self._is_used(directory.id):
-                return directory
-            directory.remove()
+        if self._spare and not split:
+            return self._spare.pop()
         return self._make(make_directory)
 
     def accept(self, directory: TaskDirectory, spec: Spec) -> TaskDirectory | None:
@@ -112,7 +123,7 @@ class DirectoriesAhead:
         return None
 
     def _make(self, make: Callable[[Path], TaskDirectory]) -> TaskDirectory:
-        """A directory of an id that no task before has had; of living ones `accept` knows."""
-        while self._is_used((directory := make(self._folder)).id):
+        """A directory of an id that no task has, or has had."""
+        while self._which_had([(directory := make(self._folder)).id]):
             directory.remove()
         return directory
