@@ -32,7 +32,7 @@ from engine.keeper.warm import WarmShell
 # What a request cannot do without: looked at before the claim is taken.
 REQUIRED: Final = frozenset(
     {"dir", "argv", "env", "cwd", "cwd_or_parent", "umask", "stdin", "streams", "deadline", "cap"}
-    | {"session", "prologue", "fds"}
+    | {"session", "prologue", "call", "fds"}
 )
 
 
@@ -43,7 +43,7 @@ class Job(Kept):
     """A claimed task directory and the processes that come of it: all below this one.
 
     request: {dir, argv, path?, env, cwd, cwd_or_parent, umask, stdin, streams, deadline, cap,
-    session, fds, nofile?, pty?, memory?}; `deadline` in seconds from the start, `cap` in bytes of
+    session, prologue, call, fds, nofile?, pty?, memory?}; `deadline` in seconds from the start, `cap` in bytes of
     output kept in each file, `nofile` the job's own soft limit of descriptors; `stdin` is null, fd
     (one that comes along) or open; `pty`: a terminal, at which the one that comes along is typed;
     `memory`: see `memory.JobMemory`.
