@@ -183,8 +183,9 @@ class TaskDirectory:
 
     def move(self, folder: Path) -> TaskDirectory:
         """Move it into `folder`, whole in one step; raises OSError, also where it is not free."""
-        self.path.rename(folder / self.id)
-        return TaskDirectory(folder, self.id)
+        moved = TaskDirectory(folder, self.id)
+        os.rename(self.path, moved.path)
+        return moved
 
     def read_spec(self) -> Spec | None:
         """What was asked; None where it was never written whole: then nobody was told of it.

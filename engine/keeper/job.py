@@ -43,10 +43,10 @@ class Job(Kept):
     """A claimed task directory and the processes that come of it: all below this one.
 
     request: {dir, argv, path?, env, cwd, cwd_or_parent, umask, stdin, streams, deadline, cap,
-    session, prologue, call, fds, nofile?, pty?, memory?}; `deadline` in seconds from the start, `cap` in bytes of
-    output kept in each file, `nofile` the job's own soft limit of descriptors; `stdin` is null, fd
-    (one that comes along) or open; `pty`: a terminal, at which the one that comes along is typed;
-    `memory`: see `memory.JobMemory`.
+    session, prologue, call, fds, nofile?, pty?, memory?}; `deadline` in seconds from the start,
+    `cap` in bytes of output kept in each file, `nofile` the job's own soft limit of descriptors;
+    `stdin` is null, fd (one that comes along) or open; `pty`: a terminal, at which the one that
+    comes along is typed; `memory`: see `memory.JobMemory`.
 
     `feed` is what writes to its standard input, until the job has ended.
     """

@@ -283,5 +283,5 @@ def stream_index(task: Task, stream: str) -> int:
 
 def paths(task: Task) -> str | list[str]:
     """`outputPath`: the file, or both of a split task."""
-    names = [str(task.directory.path / name) for name in task.record.files]
+    names = [f"{task.directory.path}/{name}" for name in task.record.files]
     return names if task.record.split else names[0]

@@ -63,6 +63,11 @@ class ShellSessions:
         self._keep(caller, self._states[caller] if known else self._read(caller))
         return self._states[caller]
 
+    def size(self, caller: str) -> int:
+        """Bytes of the committed state."""
+        self.state(caller)
+        return self._at_hand[caller]
+
     def _keep(self, caller: str, state: ShellState | None) -> None:
         """Have the state at hand; those not used for longest are read again when they are."""
         is_same = caller in self._states and self._states[caller] is state
