@@ -51,6 +51,7 @@ MOST_TOMBS: Final = 200_000  # then those of the tasks that ended first go, and 
 MOST_POSITIONS: Final = 10_000  # callers; then those go who were told something longest ago
 MOST_TOLD: Final = 1_000  # callers of a running task; who was told longest ago is told again
 _STEP: Final = 10  # a tenth of so many goes at a time
+LINGER_SECS: Final = 0.1  # what stands in `record.told` becomes one write; `add` waits for none
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +119,9 @@ class Ledger:
         self._has_all_keys = trio.Event()
         if row is not None:
             self._has_all_keys.set()
-        self._writer = BatchWriter[Fact](self._writes, self._apply, self._on_committed)
+        self._writer = BatchWriter[Fact](
+            self._writes, self._apply, self._on_committed, linger_secs=LINGER_SECS
+        )
         self._file = ToldFile(path.with_suffix(".told"))
         self._told: dict[str, dict[str, Told]] = {}  # by task and caller
         self.receipts = Receipts(self._reads, self._writer, lambda new: self._append(*new))
