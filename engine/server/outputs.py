@@ -65,6 +65,9 @@ def opened(task: Task, offset: int | None = None) -> Iterator[tuple[Source, ...]
         sources = []
         for i, name in enumerate(record.files):
             known = record.sizes[i] if i < len(record.sizes) else 0
+            if record.status.is_final and not known:
+                sources.append(Source(read_at=_nothing, size=0, ended=True))
+                continue
             ranges = record.dropped[i] if i < len(record.dropped) else ()
             dropped = (ranges[0][0], ranges[-1][1]) if ranges else None
             if offset is not None:
