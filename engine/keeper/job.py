@@ -51,7 +51,7 @@ class Job(Kept):
     `feed` is what writes to its standard input, until the job has ended.
     """
 
-    def __init__(self, request: dict[str, Any], keeper: Mark) -> None:
+    def __init__(self, request: dict[str, Any], keeper: str | Mark) -> None:
         super().__init__(request, keeper)
         self.feed: Feed | None = None
         self._terminal: Terminal | None = None

@@ -125,7 +125,7 @@ class BatchWriter(Generic[Item]):
             result = self._commit_in_turn(items) if is_awaited else None
             if result is None:
                 self._turns_left = MOST_TURNS
-                result = await trio.to_thread.run_sync(self._commit, items, _IN_THREAD)
+                result = await trio.to_thread.run_sync(self._commit, items)
         except (sqlite3.Error, RuntimeError) as exc:  # RuntimeError: no thread is to be had now
             self._put_back(str(exc))
             return False
@@ -170,7 +170,7 @@ class BatchWriter(Generic[Item]):
         except sqlite3.Error:  # locked, maybe: the thread waits for it, or says what it is
             return None
 
-    def _commit(self, items: list[Item], mode: tuple[int, int]) -> Any:
+    def _commit(self, items: list[Item], mode: tuple[int, int] = _IN_THREAD) -> Any:
         if mode != self._mode:
             self._connection.execute(f"PRAGMA busy_timeout={mode[0]}")
             self._connection.execute(f"PRAGMA wal_autocheckpoint={mode[1]}")
