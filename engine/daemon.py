@@ -214,7 +214,7 @@ async def serve(
             schedule = Schedule(
                 slots=settings.slot_count, lanes=lanes, mode=Mode(ledger), standing=rounds.end_of
             )
-            directories = DirectoriesAhead(home, catalog.is_buried)
+            directories = DirectoriesAhead(home, catalog.which_had)
             # Before the limit is raised: the jobs get the user's.
             executor = TimedExecutor(
                 home.keepers,

@@ -27,9 +27,9 @@ _TOP: Final = frozenset(
     {"engine.json", "engine.lock", "human.token", "listen.port", "keepers.log", "index.db"}
     | {"record.db", "record.told", "keepers", "reserve", "sessions", "tasks"}
 )
-_SESSION: Final = frozenset({"shell"})
+_SESSION: Final = frozenset({"shell", "shell.2"})
 _TASK: Final = frozenset({"spec.json", "claim", "ready", "exit", "output"})
-_MOST_AHEAD: Final = 6  # spare directories: four, and one for each shell that waited
+_MOST_AHEAD: Final = 18  # spare directories: sixteen, and one for each shell that waited
 
 
 @dataclass

@@ -145,6 +145,7 @@ class KeeperTarget:
                 "deadline": None,
                 "cap": 1 << 20,
                 "prologue": False,
+                "call": "",
                 "stdin": "null",
                 "session": False,
                 "fds": 0,

@@ -38,7 +38,7 @@ _WORDS_TO: Final = tuple(
         {"op": "cancel", "dir": "/x/other", "grace": 0.5},
         {"op": "prepare", "dir": "/x/other", "argv": ["true"], "env": {}},
         order(Path("/x/other"), "true", fds=1),
-        order(Path(f"/x/{_ID}"), "bash", "-c", "true", prologue=True, fds=2),
+        order(Path(f"/x/{_ID}"), "bash", "-c", "true", prologue=True, call=":", fds=1),
     )
 )
 _LINK_WORDS: Final = (
@@ -197,9 +197,7 @@ def check_news(data: bytes) -> Hashable:
         with theirs:
             theirs.setblocking(False)
             theirs.send(data[: 100 << 10] or b"\n")
-        job = LocalJob(
-            Channel(trio.socket.from_stdlib_socket(ours)), TaskDirectory(Path("/x"), "x")
-        )
+        job = LocalJob(Channel(ours), TaskDirectory(Path("/x"), "x"))
         try:
             with trio.fail_after(LIMIT):
                 return (await job.watch(_Follower())).name

@@ -20,7 +20,7 @@ from engine.jobs.directory import TaskDirectory
 from engine.jobs.keeperwords import is_word
 from engine.keeper.link import MAX_INPUT
 
-_CHUNK: Final = 256 << 10  # bytes read at a time
+_CHUNK: Final = 112 << 10  # bytes read at a time: what is larger malloc maps anew for each
 
 
 class ChannelClosed(Exception):
@@ -28,9 +28,13 @@ class ChannelClosed(Exception):
 
 
 class Channel:
-    """One stream socket. `receive` is for one reader at a time; `send` for any number."""
+    """One stream socket. `receive` is for one reader at a time; `send` for any number.
 
-    def __init__(self, sock: trio.socket.SocketType) -> None:
+    Neither is a checkpoint where it need not wait: each would cost a short call a turn of the loop.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
         self._sock = sock
         self._input = bytearray()
         self._send_lock = trio.Lock()
@@ -39,15 +43,27 @@ class Channel:
     async def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
         """Send `message` and duplicates of `fds`. Raises ChannelClosed."""
         data = memoryview(json.dumps(message).encode() + b"\n")
-        async with self._send_lock:
-            try:
-                if fds:
-                    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
-                    data = data[await self._sock.sendmsg([data], [rights]) :]
-                while data:
-                    data = data[await self._sock.send(data) :]
-            except (OSError, trio.ClosedResourceError) as exc:
-                raise ChannelClosed from exc
+        try:
+            self._send_lock.acquire_nowait()
+        except trio.WouldBlock:
+            await self._send_lock.acquire()
+        try:
+            while data:
+                try:
+                    data = data[self._send_some(data, fds) :]
+                    fds = ()
+                except BlockingIOError:
+                    await trio.lowlevel.wait_writable(self._sock)
+        except (OSError, ValueError, trio.ClosedResourceError) as exc:  # ValueError: closed by us
+            raise ChannelClosed from exc
+        finally:
+            self._send_lock.release()
+
+    def _send_some(self, data: memoryview, fds: Sequence[int]) -> int:
+        if not fds:
+            return self._sock.send(data)
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
+        return self._sock.sendmsg([data], [rights])
 
     async def receive(self) -> tuple[dict[str, Any], bytes]:
         """The next message and its payload. Raises ChannelClosed."""
@@ -61,13 +77,21 @@ class Channel:
                     return message, payload
             if len(self._input) > MAX_INPUT:
                 raise ChannelClosed
+            self._input += await self._receive_some()
+
+    async def _receive_some(self) -> bytes:
+        """What has come in, at least a byte. Raises ChannelClosed."""
+        while True:
             try:
-                data = await self._sock.recv(_CHUNK)
-            except (OSError, trio.ClosedResourceError) as exc:
+                await trio.lowlevel.wait_readable(self._sock)
+                data = self._sock.recv(_CHUNK)
+            except BlockingIOError:
+                continue
+            except (OSError, ValueError, trio.ClosedResourceError) as exc:
                 raise ChannelClosed from exc
             if not data:
                 raise ChannelClosed
-            self._input += data
+            return data
 
     def put_back(self, message: dict[str, Any]) -> None:
         """Have `message`, received just now and without payload, received again."""
@@ -85,7 +109,9 @@ class Channel:
         return message, size
 
     def close(self) -> None:
-        self._sock.close()
+        if self._sock.fileno() >= 0:
+            trio.lowlevel.notify_closing(self._sock)
+            self._sock.close()
 
 
 async def connect(folder: Path, name: str) -> Channel:
@@ -95,15 +121,12 @@ async def connect(folder: Path, name: str) -> Channel:
     fd = os.open(folder, os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         await sock.connect(f"/proc/self/fd/{fd}/{name}")
+        return Channel(socket.socket(fileno=sock.detach()))
     except OSError as exc:
-        sock.close()
         raise ChannelClosed from exc
-    except BaseException:
-        sock.close()
-        raise
     finally:
+        sock.close()
         os.close(fd)
-    return Channel(sock)
 
 
 @contextlib.contextmanager

@@ -183,8 +183,9 @@ class TaskDirectory:
 
     def move(self, folder: Path) -> TaskDirectory:
         """Move it into `folder`, whole in one step; raises OSError, also where it is not free."""
-        self.path.rename(folder / self.id)
-        return TaskDirectory(folder, self.id)
+        moved = TaskDirectory(folder, self.id)
+        os.rename(self.path, moved.path)
+        return moved
 
     def read_spec(self) -> Spec | None:
         """What was asked; None where it was never written whole: then nobody was told of it.
@@ -235,8 +236,8 @@ class TaskDirectory:
         if not self.read_claim():
             return None
         with self.opened() as dir_fd:
-            stat_ = os.stat(taskfiles.CLAIM, dir_fd=dir_fd, follow_symlinks=False)
-        return int(stat_.st_ctime * 1000)  # it may have been made ahead, under another name
+            # The claim is but a name, which came into the folder then; keepers make no other later.
+            return int(os.fstat(dir_fd).st_mtime * 1000)
 
     def end_unstarted(self, record: dict[str, Any]) -> bool:
         """Claim the job and write `record` as its end; False if a keeper has claimed it before."""

@@ -45,6 +45,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     ready_port: int | None = None  # where it will listen: see `RunningJob.listener`
     pty: bool = False  # a terminal; `stdin` is typed at it, without one it is open
     memory_bytes: int | None = None  # of all its processes together
+    is_quiet: bool = False  # nobody waits for its start: to be told 5 ms later will do
 
 
 class LaunchRefused(Exception):

@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
-
-import trio
 
 from engine.jobs.cgroup import JobCgroups
 from engine.jobs.channel import Channel, ChannelClosed, connect, memory_files
@@ -20,10 +19,13 @@ from engine.jobs.directory import TaskDirectory
 from engine.jobs.executor import LaunchRefused, Order
 from engine.jobs.localjob import LocalJob, wait_dead
 from engine.jobs.mother import Mother
+from engine.jobs.sealedfiles import SealedFiles
 from engine.keeper import processes
 from engine.keeper.loop import socket_name
 
 MAX_IDLE_KEEPERS: Final = 8  # kept for the next jobs; 1.2 MiB each
+MOST_PROLOGUES: Final = 16  # at hand: of callers who call now
+MOST_PROLOGUE_BYTES: Final = 1 << 20  # of one that is kept
 _EXIT_SECS: Final = 10  # for a keeper that takes no link any more; its exit takes microseconds
 _BIRTHS: Final = 3  # keepers asked for one job: mother may be killed while she bears one
 
@@ -39,19 +41,18 @@ class LocalExecutor:
         self._idle: list[Channel] = []
         self._prepared: dict[str, Channel] = {}  # task id -> a keeper with its shell
         self._mother = Mother(sockets, log_file)
+        self._prologues = SealedFiles(MOST_PROLOGUES, MOST_PROLOGUE_BYTES)
         self._remove_dead_sockets()
 
     def _remove_dead_sockets(self) -> None:
-        """Remove the sockets of keepers that were killed; a living one removes its own."""
+        """Remove what keepers that were killed have here; a living one removes its own."""
         for entry in os.scandir(self._sockets):
-            pid, _, started = entry.name.removesuffix(".sock").partition("-")
+            pid, _, started = entry.name.partition(".")[0].partition("-")
             if pid.isdigit() and str(processes.start_time(int(pid))) != started:
                 os.unlink(entry.path)
 
     async def launch(self, directory: TaskDirectory, order: Order) -> LocalJob:
         """See `Executor`. Which keeper takes the job shows when it is watched."""
-        texts = [] if order.prologue is None else [order.prologue, order.call]
-        texts += [] if order.stdin is None else [order.stdin]
         message = self._message(order) | {
             "op": "launch",
             "dir": str(directory.path),
@@ -59,9 +60,11 @@ class LocalExecutor:
             "deadline": order.deadline_secs,
             "cap": order.output_cap_bytes,
             "prologue": order.prologue is not None,
+            "call": os.fsdecode(order.call),
             "stdin": _stdin_word(order),
             "pty": order.pty,
-            "fds": len(texts),
+            "fds": (order.prologue is not None) + (order.stdin is not None),
+            "quiet": order.is_quiet,
         }
         if order.memory_bytes is not None:
             message["memory"] = await self._limit(directory.id, order.memory_bytes)
@@ -69,7 +72,7 @@ class LocalExecutor:
         if prepared is not None:
             self._idle.append(prepared)  # the next to be asked
         try:
-            channel = await self._send_texts(message, texts)
+            channel = await self._send_texts(message, order.prologue, order.stdin)
         except LaunchRefused:
             await self._unlimit(directory.id)
             raise
@@ -78,7 +81,7 @@ class LocalExecutor:
             directory,
             self._take_back,
             self._unlimit,
-            lambda: self._send_texts(message, texts, is_new=True),
+            lambda: self._send_texts(message, order.prologue, order.stdin, is_new=True),
         )
 
     async def _limit(self, id_: str, limit_bytes: int) -> dict[str, Any]:
@@ -94,7 +97,7 @@ class LocalExecutor:
     async def prepare(self, directory: TaskDirectory, order: Order) -> None:
         """See `Executor`. What goes wrong at the keeper shows when it is launched."""
         message = self._message(order) | {"op": "prepare", "dir": str(directory.path)}
-        channel = await self._send_texts(message, [order.prologue or b""])
+        channel = await self._send_texts(message, order.prologue or b"", None)
         channel.known_by = directory
         self.discard(directory.id)
         self._prepared[directory.id] = channel
@@ -120,14 +123,25 @@ class LocalExecutor:
         }
 
     async def _send_texts(
-        self, message: dict[str, Any], texts: list[bytes], *, is_new: bool = False
+        self,
+        message: dict[str, Any],
+        prologue: bytes | None,
+        stdin: bytes | None,
+        *,
+        is_new: bool = False,
     ) -> Channel:
-        """Hand `message` to a keeper, with each of `texts` as a file. Raises LaunchRefused.
+        """Hand `message` to a keeper, with the texts that there are as files. Raises LaunchRefused.
 
         `is_new`: to one that is born for it.
         """
         try:
-            with memory_files(texts) as fds:
+            with ExitStack() as stack:
+                fds = []
+                if prologue is not None:
+                    fds.append(self._prologues.open(prologue))
+                    stack.callback(os.close, fds[-1])
+                if stdin is not None:
+                    fds += stack.enter_context(memory_files([stdin]))
                 return await self._hand_over(message, fds, is_new=is_new)
         except OSError as exc:  # no descriptor or memory to be had
             raise LaunchRefused(f"no keeper: {exc.strerror}", exc.errno or 0) from exc
@@ -145,7 +159,7 @@ class LocalExecutor:
             else:
                 return channel
         for _ in range(_BIRTHS):
-            channel = Channel(trio.socket.from_stdlib_socket(self._mother.bear()))
+            channel = Channel(self._mother.bear())
             try:
                 await channel.send(message, fds)
             except ChannelClosed as exc:
@@ -194,7 +208,7 @@ class LocalExecutor:
         """
         message = {**message, "umask": self._umask, "nofile": self._mother.nofile}
         try:
-            channel = Channel(trio.socket.from_stdlib_socket(self._mother.bear(kind)))
+            channel = Channel(self._mother.bear(kind))
         except OSError as exc:
             raise LaunchRefused(f"no keeper: {exc.strerror}", exc.errno or 0) from exc
         try:
@@ -228,6 +242,7 @@ class LocalExecutor:
             channel.close()
         self._idle.clear()
         self._prepared.clear()
+        self._prologues.close()
         self._mother.close()
 
 

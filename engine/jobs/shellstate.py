@@ -51,33 +51,6 @@ _TERMINAL_SIZE: Final = frozenset((b"COLUMNS", b"LINES"))
 _KEPT_OUT: Final = frozenset(("_", "BASHOPTS", "BASH_ENV", "POSIXLY_CORRECT", "PWD", "SHELLOPTS"))
 
 
-class _Prologues:
-    """The newest prologues: a call's is that of the call before it, if nothing has changed.
-
-    A large one is made each time: it would hold its state in memory, too.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._known: dict[object, tuple[ShellState | None, bytes]] = {}  # the state keeps its id
-
-    def get(
-        self, state: ShellState | None, declared: dict[bytes, bytes], *, session: bool
-    ) -> bytes:
-        key = (id(state), session, *declared.items())
-        if key in self._known:
-            return self._known[key][1]
-        prologue = write_prologue(state, declared, session=session)
-        if len(prologue) <= LARGE_BYTES:
-            if len(self._known) >= self._most:
-                del self._known[next(iter(self._known))]
-            self._known[key] = (state, prologue)
-        return prologue
-
-
-_PROLOGUES: Final = _Prologues(16)
-
-
 class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How the shell of one call is started, and what `commit` must know of it."""
 
@@ -89,6 +62,41 @@ class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
     put_in: dict[bytes, bytes]  # variables of this call alone
     foreign: tuple[tuple[bytes, bytes], ...]  # see ShellState
     has_terminal: bool = False
+
+
+class _Plans:
+    """The newest plans, without the call's own text and names: a call's is mostly that of the call
+    before it. A large one is made each time: it would hold its state in memory, too.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        # What a plan was made from keeps its id as long as it is here.
+        self._known: dict[object, tuple[object, CallPlan]] = {}
+
+    def get(
+        self,
+        state: ShellState | None,
+        base: Mapping[str, str],
+        env: Mapping[str, str],
+        defaults: Mapping[str, str],
+        *,
+        session: bool,
+        has_terminal: bool,
+    ) -> CallPlan:
+        ids = (id(state), id(base) if state is None else 0, id(defaults))
+        key = (*ids, session, has_terminal, *env.items())
+        if key in self._known:
+            return self._known[key][1]
+        plan = _plan(state, base, env, defaults, session=session, has_terminal=has_terminal)
+        if len(plan.prologue) <= LARGE_BYTES:
+            if len(self._known) >= self._most:
+                del self._known[next(iter(self._known))]
+            self._known[key] = ((state, base, defaults), plan)
+        return plan
+
+
+_PLANS: Final = _Plans(16)
 
 
 def plan_call(
@@ -104,12 +112,31 @@ def plan_call(
 ) -> CallPlan:
     """How to start the shell that runs `command` from `state` (None: from `base` alone).
 
-    base: the environment of a new session. env: for this call alone. defaults: for this call,
-    where neither state nor base has the name. identity: the call's `ENGINE_…`.
-    Raises ValueError for a NUL in `command`.
+    base: the environment of a new session; nobody changes it or `defaults` once it was given here.
+    env: for this call alone. defaults: for this call, where neither state nor base has the name.
+    identity: the call's `ENGINE_…`. Raises ValueError for a NUL in `command`.
     """
     if b"\0" in command:
         raise ValueError("a command cannot hold a NUL byte")
+    plan = _PLANS.get(state, base, env, defaults, session=session, has_terminal=has_terminal)
+    restarts_clock = state is not None and "SECONDS" not in plan.environ
+    return msgspec.structs.replace(
+        plan,
+        environ={**plan.environ, **identity},
+        call=write_call(command, restarts_clock=restarts_clock),
+    )
+
+
+def _plan(
+    state: ShellState | None,
+    base: Mapping[str, str],
+    env: Mapping[str, str],
+    defaults: Mapping[str, str],
+    *,
+    session: bool,
+    has_terminal: bool,
+) -> CallPlan:
+    """What a plan has beside the text of its call and the names of that."""
     start = {n: v for n, v in base.items() if not n.startswith("ENGINE_")} if state is None else {}
     known = _encode(start) if state is None else state.variables
     put_in = {n: v for n, v in defaults.items() if os.fsencode(n) not in known} | dict(env)
@@ -122,13 +149,11 @@ def plan_call(
         given |= {n: v for n, v in put_in.items() if not _is_variable(n)}
         declared = {n: v for n, v in put_in.items() if _is_variable(n)}
     late = {n: v for n, v in (start | put_in).items() if n in ("BASH_ENV", "POSIXLY_CORRECT")}
-    environ = {n: v for n, v in given.items() if _may_pass(n)} | dict(identity)
-    restarts_clock = state is not None and "SECONDS" not in environ
     return CallPlan(
         argv=shell.argv(session=session),
-        environ=environ,
-        prologue=_PROLOGUES.get(state, _encode(declared | late), session=session),
-        call=write_call(command, restarts_clock=restarts_clock),
+        environ={n: v for n, v in given.items() if _may_pass(n)},
+        prologue=write_prologue(state, _encode(declared | late), session=session),
+        call=b"",
         prior=state,
         put_in=_encode({n: v for n, v in put_in.items() if _is_variable(n)}),
         foreign=foreign,

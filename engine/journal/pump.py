@@ -160,6 +160,12 @@ class Pump:
         self.is_settled = self.is_settled or piece.is_finished
 
     @property
+    def left_bytes(self) -> int:
+        """See `Work`."""
+        left = (size - at for at, size in zip(self._read_to, self.sizes, strict=False))
+        return sum(max(0, size) for size in left)
+
+    @property
     def is_behind(self) -> bool:
         """Whether there is more to read than what is committed."""
         return (self.is_ended and not self.is_settled) or any(

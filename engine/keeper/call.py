@@ -15,7 +15,7 @@ from engine.keeper.kept import Kept
 from engine.keeper.link import LinkBroken
 from engine.keeper.news import News
 from engine.keeper.spawning import SpawnFailed, exit_code, signal_number
-from engine.keeper.taskfiles import CALL_EXIT_SIZE
+from engine.keeper.taskfiles import CALL_EXIT_SIZE, Mark
 
 VALUE_LIMIT: Final = 8192  # bytes; the worker cuts there
 _TEXT_LIMIT: Final = 4096  # characters of an error's type and message
@@ -31,7 +31,7 @@ class Call(Kept):
     """
 
     def __init__(
-        self, request: dict[str, Any], keeper: str, interpreter: Interpreter, *, is_once: bool
+        self, request: dict[str, Any], keeper: Mark, interpreter: Interpreter, *, is_once: bool
     ) -> None:
         """`is_once`: the interpreter is this call's alone, and its end that of the call."""
         super().__init__(request, keeper)

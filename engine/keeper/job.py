@@ -24,6 +24,7 @@ from engine.keeper.spawning import (
     signal_number,
     spawn,
 )
+from engine.keeper.taskfiles import Mark
 from engine.keeper.terminal import Terminal
 from engine.keeper.waiting import Input, input_of, is_stuck
 from engine.keeper.warm import WarmShell
@@ -31,7 +32,7 @@ from engine.keeper.warm import WarmShell
 # What a request cannot do without: looked at before the claim is taken.
 REQUIRED: Final = frozenset(
     {"dir", "argv", "env", "cwd", "cwd_or_parent", "umask", "stdin", "streams", "deadline", "cap"}
-    | {"session", "prologue", "fds"}
+    | {"session", "prologue", "call", "fds"}
 )
 
 
@@ -42,15 +43,15 @@ class Job(Kept):
     """A claimed task directory and the processes that come of it: all below this one.
 
     request: {dir, argv, path?, env, cwd, cwd_or_parent, umask, stdin, streams, deadline, cap,
-    session, fds, nofile?, pty?, memory?}; `deadline` in seconds from the start, `cap` in bytes of
-    output kept in each file, `nofile` the job's own soft limit of descriptors; `stdin` is null, fd
-    (one that comes along) or open; `pty`: a terminal, at which the one that comes along is typed;
-    `memory`: see `memory.JobMemory`.
+    session, prologue, call, fds, nofile?, pty?, memory?}; `deadline` in seconds from the start,
+    `cap` in bytes of output kept in each file, `nofile` the job's own soft limit of descriptors;
+    `stdin` is null, fd (one that comes along) or open; `pty`: a terminal, at which the one that
+    comes along is typed; `memory`: see `memory.JobMemory`.
 
     `feed` is what writes to its standard input, until the job has ended.
     """
 
-    def __init__(self, request: dict[str, Any], keeper: str) -> None:
+    def __init__(self, request: dict[str, Any], keeper: str | Mark) -> None:
         super().__init__(request, keeper)
         self.feed: Feed | None = None
         self._terminal: Terminal | None = None

@@ -3,7 +3,9 @@
 An idle keeper lives as long as its engine; one with a job lives until nobody of the job is left.
 
 Messages to a keeper (see `link` for their form), each but `prepare` answered on the same link:
-  launch   a job, see `job.Job`; descriptors: [prologue call] [stdin] -> started | taken | refused
+  launch   a job, see `job.Job`; descriptors: [prologue] [stdin] -> started | taken | refused
+           `prologue`: whether there is one, and a `call`, see `shell.AWAIT_CALL`
+           `quiet`: the word of the start may come with the next one, 5 ms later at most
   prepare  start the shell of a launch that is to come; descriptor: prologue
   attach   {dir}: news of this directory's job from now on           -> state | absent
   cancel   {grace}: TERM, after `grace` seconds KILL, to everybody   -> signalled
@@ -48,6 +50,8 @@ class Keeper(KeeperLoop):
         self._limits = _limits()
         self._nothing = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         self._word = fcntl.fcntl(shell.FD_WORD, fcntl.F_DUPFD_CLOEXEC, 0)  # of a cold start
+        self._call = os.memfd_create("call")
+        os.dup2(self._call, shell.FD_CALL, inheritable=False)
         self._sink = os.memfd_create("state")
         os.dup2(self._sink, shell.FD_SINK, inheritable=False)
         super().__init__(control, sockets)
@@ -127,7 +131,7 @@ class Keeper(KeeperLoop):
         except FileNotFoundError:
             return  # its call was faster
         try:
-            taskfiles.prepare_claim(dir_fd, self.identity)
+            taskfiles.prepare_claim(dir_fd, self.mark)
         finally:
             os.close(dir_fd)
 
@@ -155,7 +159,7 @@ class Keeper(KeeperLoop):
 
     def _start(self, link: Link, request: dict[str, Any], fds: list[int]) -> None:
         try:
-            job = Job(request, self.identity)
+            job = Job(request, self.mark)
         except OSError as exc:
             message = f"task directory: {exc.strerror}"
             self.send(link, {"ev": "refused", "message": message, "errno": exc.errno})
@@ -176,8 +180,11 @@ class Keeper(KeeperLoop):
         if job.feed is not None and job.record is None:
             self.watch_feed(job.feed)
         facts = {"pid": job.pid, "startedAt": job.started_at, "cwd": job.cwd}
-        news.tell({"ev": "started", **facts})
-        news.hold_back()
+        if request.get("quiet"):
+            news.put_off({"ev": "started", **facts})
+        else:
+            news.tell({"ev": "started", **facts})
+            news.hold_back()
         if job.record is not None:
             news.tell({"ev": "ended", "record": job.record})
             self._finish(job, news)
@@ -188,7 +195,7 @@ class Keeper(KeeperLoop):
         """Start the first process, or let the one begin that waits. Raises Refused."""
         warm = self._take_warm(job.request)
         if job.request["prologue"]:
-            os.dup2(fds[1], shell.FD_CALL, inheritable=False)
+            self._write_call(os.fsencode(job.request["call"]))
         if warm is None:
             if job.request["prologue"]:
                 os.dup2(fds[0], shell.FD_PROLOGUE, inheritable=False)
@@ -200,6 +207,11 @@ class Keeper(KeeperLoop):
         except Refused:
             warm.end()
             raise
+
+    def _write_call(self, text: bytes) -> None:
+        end = 0
+        while end < len(text):
+            end += os.pwrite(self._call, text[end:], end)
 
     def on_reaped(self, pid: int, status: int, cpu: float) -> None:
         if self._warm is not None and pid == self._warm.pid:
@@ -241,6 +253,7 @@ class Keeper(KeeperLoop):
             return
         say("my limits were changed: I take no other job")  # it would have them too
         news.tell({"ev": "gone", "leaves": True, **sizes})
+        self.flush()
         if self._control is not None:
             self.drop_link(self._control)
 
@@ -248,7 +261,7 @@ class Keeper(KeeperLoop):
         """Let go of the call's text and state: they are not for the next job to read."""
         os.ftruncate(self._sink, 0)
         os.dup2(self._nothing, shell.FD_PROLOGUE, inheritable=False)
-        os.dup2(self._nothing, shell.FD_CALL, inheritable=False)
+        os.ftruncate(self._call, 0)
         os.dup2(self._word, shell.FD_WORD, inheritable=False)
 
 

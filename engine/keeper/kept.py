@@ -47,7 +47,7 @@ class Kept:
     OSError. Where `is_ours` is False another has the claim, and nothing is open.
     """
 
-    def __init__(self, request: dict[str, Any], keeper: str) -> None:
+    def __init__(self, request: dict[str, Any], keeper: str | taskfiles.Mark) -> None:
         self.request = request
         self.pid = 0
         self.cwd = ""

@@ -16,7 +16,7 @@ from typing import Any, Final
 MAX_INPUT: Final = 64 << 20  # bytes of one message: argv and environment of the largest call fit
 MAX_OUTPUT: Final = 64 << 20  # bytes waiting for a reader: over it the reader counts as dead
 _MAX_FDS: Final = 8  # descriptors in one message
-_CHUNK: Final = 256 << 10  # bytes read at a time
+_CHUNK: Final = 112 << 10  # bytes read at a time: what is larger malloc maps anew for each
 
 
 class LinkBroken(Exception):
@@ -24,7 +24,9 @@ class LinkBroken(Exception):
 
 
 class Link:
-    """One connection. `receive` gives whole messages; `send` never waits, `flush` carries on."""
+    """One connection. `receive` gives whole messages; what was `put` goes out with `flush`, which
+    never waits and carries on where it was.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -32,6 +34,7 @@ class Link:
         self.fds: list[int] = []  # received, not yet taken by a message
         self._input = bytearray()
         self._output = bytearray()
+        self.awaits_room = False  # somebody watches for it
 
     def fileno(self) -> int:
         return self.sock.fileno()
@@ -83,14 +86,13 @@ class Link:
         taken, self.fds = self.fds[:count], self.fds[count:]
         return taken
 
-    def send(self, message: dict[str, Any], payload: bytes = b"") -> None:
-        """Hand a message to the kernel, or keep what it does not take. Raises LinkBroken."""
+    def put(self, message: dict[str, Any], payload: bytes = b"") -> None:
+        """Have a message go out with the next `flush`, behind what waits. Raises LinkBroken."""
         if payload:
             message = {**message, "payload": len(payload)}
         self._output += json.dumps(message).encode() + b"\n" + payload
         if len(self._output) > MAX_OUTPUT:
             raise LinkBroken("does not read")
-        self.flush()
 
     def flush(self) -> None:
         """Send on what is waiting, as much as the kernel takes. Raises LinkBroken."""

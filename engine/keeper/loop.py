@@ -22,6 +22,7 @@ from engine.keeper.linux import become_subreaper, set_process_name, stop_tracing
 from engine.keeper.news import News
 from engine.keeper.output import Output
 from engine.keeper.saying import say_exception
+from engine.keeper.taskfiles import Mark
 
 LONGEST_SLEEP: Final = 3600.0  # seconds
 MAX_LINKS: Final = 16  # connections at a time; an engine needs one
@@ -56,9 +57,11 @@ class KeeperLoop:
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._epoll = select.epoll()
         self._links: list[Link] = []
+        self._unsent: dict[Link, None] = {}  # links with words that have not gone out
         self._listen_at: float | None = None  # when to take up links again
         self._sockets = os.open(sockets, os.O_DIRECTORY | os.O_CLOEXEC)
         self._socket_name = socket_name(self.identity)
+        self.mark = Mark(self.identity, self._sockets, _mark_name(self.identity))
         self._listener = self._listen()
         self._watch_children()
         self._control: Link | None = self._add_link(control)
@@ -93,7 +96,10 @@ class KeeperLoop:
                 handler = self._handlers.get(fd)  # one before it may have closed this one
                 if handler is not None:
                     handler(events)
+                    self.flush()
             self.on_timers()
+            self.flush()
+        self.mark.remove()
         with contextlib.suppress(FileNotFoundError):  # somebody has cleared the folder
             os.unlink(self._socket_name, dir_fd=self._sockets)
 
@@ -232,11 +238,33 @@ class KeeperLoop:
         self.watch(link.fileno(), lambda events: self._on_link(link, events))
         return link
 
+    def flush(self) -> None:
+        """Send what was told since the last time, to each link in one piece.
+
+        A link that does not take it is dropped.
+        """
+        while self._unsent:
+            link, _ = self._unsent.popitem()
+            try:
+                link.flush()
+            except LinkBroken:
+                self.drop_link(link)
+            else:
+                self._watch_link(link)
+
+    def _watch_link(self, link: Link) -> None:
+        """Watch for room on the link where it has more to send, and only there."""
+        if link in self._links and link.is_backed_up != link.awaits_room:
+            link.awaits_room = link.is_backed_up
+            wanted = select.EPOLLIN | (select.EPOLLOUT if link.awaits_room else 0)
+            self._epoll.modify(link.fileno(), wanted)
+
     def drop_link(self, link: Link) -> None:
         if link not in self._links:
             return  # dropped while its messages were being answered
         self.unwatch(link.fileno())
         self._links.remove(link)
+        self._unsent.pop(link, None)
         for _task, news in self.tasks():
             news.drop(link)
         if link is self._control:
@@ -261,19 +289,18 @@ class KeeperLoop:
             say_exception()
             self.drop_link(link)
             return
-        if link in self._links:
-            wanted = select.EPOLLIN | (select.EPOLLOUT if link.is_backed_up else 0)
-            self._epoll.modify(link.fileno(), wanted)
+        self._watch_link(link)
 
     def send(self, link: Link, message: dict[str, Any], payload: bytes = b"") -> None:
-        """Send to one link; it is dropped if it does not take it."""
+        """Send to one link, with all else that is told in this turn; see `flush`."""
+        if link not in self._links:
+            return
         try:
-            link.send(message, payload)
+            link.put(message, payload)
         except LinkBroken:
             self.drop_link(link)
             return
-        if link.is_backed_up and link in self._links:
-            self._epoll.modify(link.fileno(), select.EPOLLIN | select.EPOLLOUT)
+        self._unsent[link] = None
 
     # -- what is asked of any task ---------------------------------------------------------------
 
@@ -304,8 +331,16 @@ def grace_of(message: dict[str, Any]) -> float:
 
 def socket_name(identity: str) -> str:
     """The name of a keeper's socket in the folder of sockets."""
+    return _name(identity) + ".sock"
+
+
+def _mark_name(identity: str) -> str:
+    return _name(identity) + ".who"
+
+
+def _name(identity: str) -> str:
     pid, started, _boot = identity.split(" ")
-    return f"{pid}-{started}.sock"
+    return f"{pid}-{started}"
 
 
 def keep(kind: type[KeeperLoop], name: str, control: socket.socket, sockets: str) -> None:

@@ -17,13 +17,14 @@ Send = Callable[[Link, dict[str, Any], bytes], None]  # drops a link that does n
 
 
 class News:
-    """The links that launched a task or attached to it. `at` is when growth is to be told."""
+    """The links that launched a task or attached to it. `at` is when there is something to tell."""
 
     def __init__(self, send: Send, first: Link) -> None:
         self._send = send
         self._links = [first]
         self._last = 0.0
         self._blocked: str | None = None  # as was told
+        self._start: dict[str, Any] | None = None  # the word of the start, not told yet
         self.at: float | None = None
 
     def add(self, link: Link) -> None:
@@ -40,8 +41,25 @@ class News:
             self.want()
 
     def tell(self, message: dict[str, Any], payload: bytes = b"") -> None:
+        self._tell_start()
+        self._tell(message, payload)
+
+    def _tell(self, message: dict[str, Any], payload: bytes = b"") -> None:
         for link in list(self._links):
             self._send(link, message, payload)
+
+    def put_off(self, start: dict[str, Any]) -> None:
+        """Have `start` told with the first word that follows, `INTERVAL` from now at the latest.
+
+        The start of what ends at once then wakes nobody.
+        """
+        self._start, self._last = start, clock()
+        self.at = self._last + INTERVAL
+
+    def _tell_start(self) -> None:
+        start, self._start = self._start, None
+        if start is not None:
+            self._tell(start)
 
     def want(self) -> None:
         """Have growth told as soon as the interval allows."""
@@ -67,6 +85,10 @@ class News:
         if self.at is None or clock() < self.at:
             return
         self.at, self._last = None, clock()
+        if self._start is not None:
+            self._tell_start()
+            if not any(sizes["sizes"]):
+                return
         for link in list(self._links):
-            if not link.is_backed_up:  # a slow reader hears the newest word only
+            if not link.awaits_room:  # a slow reader hears the newest word only
                 self._send(link, {"ev": "grew", **sizes}, b"")

@@ -302,7 +302,7 @@ class PythonKeeper(CallsKeeper):
             self.send(link, {"ev": "refused", "message": TOO_MANY})
             return
         try:
-            call = Call(request, self.identity, self.interpreter, is_once=self._is_once)
+            call = Call(request, self.mark, self.interpreter, is_once=self._is_once)
         except OSError as exc:
             self.send(link, {"ev": "refused", "message": f"task directory: {exc.strerror}"})
             return

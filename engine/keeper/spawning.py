@@ -14,6 +14,8 @@ from engine.keeper.birth import NoEntrance, spawn_inside
 
 OOM_SCORE: Final = 300  # added for the job: the kernel takes it before its keeper
 MAX_OOM_SCORE: Final = 1000  # proc(5)
+# As plain numbers, once: to make members of an enumeration of them takes as long as a short job.
+CATCHABLE: Final = frozenset(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
 _NOT_FOUND: Final = (errno.ENOENT, errno.ENOTDIR)
 
 
@@ -55,7 +57,7 @@ def spawn(
                 file_actions=actions,
                 setsid=True,
                 setsigmask=(),
-                setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+                setsigdef=CATCHABLE,
             )
     except NoEntrance as exc:
         raise SpawnFailed(exc.errno or 0, "the cgroup of memory_bytes", cwd) from exc

@@ -3,12 +3,15 @@
 `claim` is a symbolic link whose text is the identity of the keeper that may start the job. One
 call makes it, with its content, and fails if it is there: no claim is ever seen half written.
 
+A keeper has its identity as such a link of its own, and its claims are further names of that.
+
 `exit` is reserved in full before the job starts and overwritten in place at its end, so that the
 end can be written down on a full disk too. It is valid only with its closing mark.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -16,7 +19,7 @@ import stat
 from typing import Any, Final
 
 CLAIM: Final = "claim"
-READY: Final = "ready"  # of a directory made ahead: what becomes its claim
+READY: Final = "ready"  # of a directory made ahead: whose shell waits for it
 EXIT: Final = "exit"
 EXIT_SIZE: Final = 4096  # bytes: one block, so that the reservation is all or nothing
 CALL_EXIT_SIZE: Final = 8 * EXIT_SIZE  # of a call of code, with its value
@@ -33,16 +36,43 @@ READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | SAFE_FLAGS
 _NOT_OURS: Final = (errno.ELOOP, errno.ENXIO, errno.EACCES)
 
 
-def prepare_claim(dir_fd: int, who: str) -> None:
-    """Make ready what `who` may claim the job with: a second name costs less than a new file."""
-    os.symlink(who, READY, dir_fd=dir_fd)
+class Mark:
+    """The identity `who`, as a symbolic link `name` in the folder `folder`.
+
+    Claims are further names of it: a new file costs up to forty times as much (see README).
+    """
+
+    def __init__(self, who: str, folder: int, name: str) -> None:
+        """Raises OSError."""
+        self.who, self._folder, self._name = who, folder, name
+        os.symlink(who, name, dir_fd=folder)
+
+    def give(self, dir_fd: int, name: str) -> None:
+        """Have `name` in another folder say who we are. Raises FileExistsError, OSError."""
+        try:
+            os.link(
+                self._name, name, src_dir_fd=self._folder, dst_dir_fd=dir_fd, follow_symlinks=False
+            )
+        except FileExistsError:
+            raise
+        except OSError:  # removed with its folder; on another disk; it has as many names as may be
+            os.symlink(self.who, name, dir_fd=dir_fd)
+
+    def remove(self) -> None:
+        with contextlib.suppress(FileNotFoundError):  # somebody has cleared the folder
+            os.unlink(self._name, dir_fd=self._folder)
 
 
-def take_claim(dir_fd: int, who: str = _ENGINE) -> bool:
+def prepare_claim(dir_fd: int, mark: Mark) -> None:
+    """Say who is about to claim the job of this directory. Raises OSError."""
+    mark.give(dir_fd, READY)
+
+
+def take_claim(dir_fd: int, who: str | Mark = _ENGINE) -> bool:
     """Claim the job of this directory for `who`; False if it is claimed already."""
     try:
-        if read_ready(dir_fd) == who:
-            os.link(READY, CLAIM, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
+        if isinstance(who, Mark):
+            who.give(dir_fd, CLAIM)
         else:
             os.symlink(who, CLAIM, dir_fd=dir_fd)
     except FileExistsError:

@@ -65,6 +65,9 @@ def opened(task: Task, offset: int | None = None) -> Iterator[tuple[Source, ...]
         sources = []
         for i, name in enumerate(record.files):
             known = record.sizes[i] if i < len(record.sizes) else 0
+            if record.status.is_final and not known:
+                sources.append(Source(read_at=_nothing, size=0, ended=True))
+                continue
             ranges = record.dropped[i] if i < len(record.dropped) else ()
             dropped = (ranges[0][0], ranges[-1][1]) if ranges else None
             if offset is not None:
@@ -283,5 +286,5 @@ def stream_index(task: Task, stream: str) -> int:
 
 def paths(task: Task) -> str | list[str]:
     """`outputPath`: the file, or both of a split task."""
-    names = [str(task.directory.path / name) for name in task.record.files]
+    names = [f"{task.directory.path}/{name}" for name in task.record.files]
     return names if task.record.split else names[0]

@@ -49,6 +49,9 @@ MOST_LINES: Final = 1_000_000  # of the journal; see `thinning`
 BATCH_BYTES: Final = 4 << 20  # of outputs read for one transaction, or somewhat more
 BATCH_LINES: Final = 10_000  # likewise stored
 MOST_NOTES: Final = 1_000  # lines of no output that wait for a store in trouble; more are counted
+LITTLE_ITEMS: Final = 8  # in a batch that the engine's own thread may write
+LITTLE_BYTES: Final = 2 << 10  # of output, likewise: it may be a thousand lines
+LITTLE_LINES: Final = 100  # of no output, likewise; and those that there must be room for
 READERS: Final = 2  # long searches at a time; each has a connection and a thread
 LINGER_SECS: Final = 0.05  # a short call's start and end become one write; see `is_watched`
 _ROUND_MEMBER: Final = b'"round_id":'  # stands so in the body of a seat, and in no text of it
@@ -152,8 +155,16 @@ class Index:
             self._on_committed,
             linger_secs=LINGER_SECS,
             on_begin=_begin,
+            is_little=self._is_little,
         )
         self._thin_on()
+
+    def _is_little(self, items: list[_Item]) -> bool:
+        if len(items) > LITTLE_ITEMS or self.line_count + LITTLE_LINES > self._most_lines:
+            return False
+        notes = sum(len(item.lines) for item in items if isinstance(item, _Notes))
+        works = [i for i in items if not isinstance(i, TaskRecord | _Forgotten | _Notes)]
+        return notes <= LITTLE_LINES and sum(work.left_bytes for work in works) <= LITTLE_BYTES
 
     def _thin_on(self) -> None:
         """Have another transaction drop lines, where there are still too many."""

@@ -105,6 +105,10 @@ class Work(Protocol):
     def id(self) -> str:
         """The task."""
 
+    @property
+    def left_bytes(self) -> int:
+        """Of the output that there is to read."""
+
     def begin(self) -> None:
         """A transaction begins that holds it: what is told of it from now on is for the next.
 

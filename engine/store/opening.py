@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import structlog
 
 BUSY_MS: Final = 2_000  # that SQLite itself waits for somebody else's lock
+CHECKPOINT_PAGES: Final = 1000  # of the log of changes; then a commit brings it home
 CHECKED_BYTES: Final = 32 << 20  # of a file that is looked at whole; takes 0.3 s
 # Of its log of changes: what is left of one that grew larger because somebody read for long; and
 # where it is larger than any batch makes it.

@@ -1,4 +1,7 @@
-"""One SQLite database, one thread that writes: what comes in while it writes is its next batch.
+"""One SQLite database, one writer at a time: what comes in while it writes is its next batch.
+
+A thread writes; a little that somebody waits for the engine's own may write, as the way to another
+thread and back takes longer. It neither waits for a lock then nor brings the log home.
 
 Nobody sees an item as committed before the transaction that holds it is. A database that cannot
 be written leaves the items where they are and says so in `trouble`; the next attempt follows.
@@ -13,8 +16,13 @@ from typing import Any, Final, Generic, TypeVar
 import structlog
 import trio
 
+from engine.store.opening import BUSY_MS, CHECKPOINT_PAGES
+
 RETRY_SECS: Final = 1.0  # between attempts on a database that is full or locked
 LAST_WORD_SECS: Final = 2.0  # for the last batch when the engine ends
+MOST_TURNS: Final = 64  # batches in a row without the thread, which brings the log home
+_IN_TURN: Final = (0, 0)  # busy_timeout in ms, wal_autocheckpoint in pages
+_IN_THREAD: Final = (BUSY_MS, CHECKPOINT_PAGES)
 
 Item = TypeVar("Item")
 log = structlog.get_logger()
@@ -38,14 +46,17 @@ class BatchWriter(Generic[Item]):
         *,
         linger_secs: float = 0.0,
         on_begin: Callable[[list[Item]], None] = lambda _items: None,
+        is_little: Callable[[list[Item]], bool] = lambda _items: False,
     ) -> None:
         """`linger_secs`: how long a batch waits for more, unless somebody waits for its commit.
 
-        `on_begin`: called with the items of each batch before it is handed to the thread.
+        `on_begin`: called with the items of each batch before it is written. `is_little`: whether
+        it takes no longer than the way to a thread and back, or little, to write these.
         """
         self._connection, self._apply, self._on_commit = connection, apply, on_commit
         self._on_begin = on_begin
-        self._linger_secs = linger_secs
+        self._linger_secs, self._is_little = linger_secs, is_little
+        self._turns_left, self._mode = MOST_TURNS, _IN_THREAD
         self._is_wanted = trio.Event()
         self.pending: dict[Any, Item] = {}
         self._writing: dict[Any, Item] = {}
@@ -104,13 +115,17 @@ class BatchWriter(Generic[Item]):
 
     async def _write(self) -> bool:
         """Commit one batch; False where the database refused it."""
+        is_awaited = self._is_wanted.is_set()
         self._more, self._is_wanted = trio.Event(), trio.Event()
         goal = self._put_count
         self._writing, self.pending = self.pending, {}
         items = list(self._writing.values())
         self._on_begin(items)
         try:
-            result = await trio.to_thread.run_sync(self._commit, items)
+            result = self._commit_in_turn(items) if is_awaited else None
+            if result is None:
+                self._turns_left = MOST_TURNS
+                result = await trio.to_thread.run_sync(self._commit, items)
         except (sqlite3.Error, RuntimeError) as exc:  # RuntimeError: no thread is to be had now
             self._put_back(str(exc))
             return False
@@ -145,7 +160,21 @@ class BatchWriter(Generic[Item]):
         self._progress.set()
         self._progress = trio.Event()
 
-    def _commit(self, items: list[Item]) -> Any:
+    def _commit_in_turn(self, items: list[Item]) -> Any:
+        """What came of it; None where that is for the thread to do."""
+        if not self._turns_left or not self._is_little(items):
+            return None
+        self._turns_left -= 1
+        try:
+            return self._commit(items, _IN_TURN)
+        except sqlite3.Error:  # locked, maybe: the thread waits for it, or says what it is
+            return None
+
+    def _commit(self, items: list[Item], mode: tuple[int, int] = _IN_THREAD) -> Any:
+        if mode != self._mode:
+            self._connection.execute(f"PRAGMA busy_timeout={mode[0]}")
+            self._connection.execute(f"PRAGMA wal_autocheckpoint={mode[1]}")
+            self._mode = mode
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             result = self._apply(self._connection, items)

@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +20,8 @@ from engine.config import Home
 from engine.jobs.directory import Spec, TaskDirectory, make_directory, make_spare
 from engine.threads import in_thread
 
-SPARE: Final = 4  # directories for calls that have none reserved
+SPARE: Final = 16  # directories for calls that have none reserved
+LEAST_SPARE: Final = 8  # from here on more are made, all in one go: a thread for each costs more
 # What rename(2) answers where the tasks have that id.
 _NOT_FREE: Final = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
@@ -28,10 +29,14 @@ log = structlog.get_logger()
 
 
 class DirectoriesAhead:
-    """`is_used`: whether a task that is gone, folder and all, had an id. Raises OSError."""
+    """`which_had`: those of some ids that tasks have, or had. Raises OSError.
 
-    def __init__(self, home: Home, is_used: Callable[[str], bool]) -> None:
-        self._folder, self._tasks, self._is_used = (folder := home.ahead), home.tasks, is_used
+    It is asked when a directory has been made. No task can come by its id then: tasks get theirs
+    here, and here each is the only one of its name.
+    """
+
+    def __init__(self, home: Home, which_had: Callable[[Collection[str]], set[str]]) -> None:
+        self._folder, self._tasks, self._which_had = (folder := home.ahead), home.tasks, which_had
         self._spare: list[TaskDirectory] = []
         self._is_filling = False
         self._reserved: dict[str, TaskDirectory] = {}
@@ -45,7 +50,12 @@ class DirectoriesAhead:
     def make_again(self) -> None:
         """Somebody has removed the folder, and all that was ahead with it. Raises OSError."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._spare = [directory for directory in self._spare if directory.path.exists()]
+        self._spare[:] = [directory for directory in self._spare if directory.path.exists()]
+
+    @property
+    def is_low(self) -> bool:
+        """Whether it is time for a `refill`, and none is under way."""
+        return len(self._spare) < LEAST_SPARE and not self._is_filling
 
     async def refill(self) -> None:
         """Have spare directories again. What the disk does not take is made when it is needed."""
@@ -53,13 +63,27 @@ class DirectoriesAhead:
             return
         self._is_filling = True
         try:
-            while len(self._spare) < SPARE:
-                # Where many files were removed not long ago, ext4 takes milliseconds for it.
-                self._spare.append(await in_thread(make_spare, self._folder))
-        except OSError as exc:
-            log.warning("no_spare_directory", reason=str(exc))
+            # Where many files were removed not long ago, ext4 takes milliseconds for each.
+            made, trouble = await in_thread(self._make_some, SPARE - len(self._spare))
         finally:
             self._is_filling = False
+        if trouble is not None:
+            log.warning("no_spare_directory", reason=str(trouble))
+        had = self._which_had([directory.id for directory in made])
+        self._spare += [directory for directory in made if directory.id not in had]
+        for directory in made:
+            if directory.id in had:
+                directory.remove()
+
+    def _make_some(self, count: int) -> tuple[list[TaskDirectory], OSError | None]:
+        """Spare directories, and what stood in the way of more."""
+        made: list[TaskDirectory] = []
+        try:
+            while len(made) < count:
+                made.append(make_spare(self._folder))
+        except OSError as exc:
+            return made, exc
+        return made, None
 
     def reserve(self) -> TaskDirectory:
         """Set a spare directory apart for a call that may come. Raises OSError."""
@@ -79,11 +103,8 @@ class DirectoriesAhead:
         reserved = self._reserved.pop(wanted, None) if wanted else None
         if reserved is not None:
             return reserved
-        while self._spare and not split:
-            directory = self._spare.pop()
-            if not self._is_used(directory.id):
-                return directory
-            directory.remove()
+        if self._spare and not split:
+            return self._spare.pop()
         return self._make(make_directory)
 
     def accept(self, directory: TaskDirectory, spec: Spec) -> TaskDirectory | None:
@@ -102,7 +123,7 @@ class DirectoriesAhead:
         return None
 
     def _make(self, make: Callable[[Path], TaskDirectory]) -> TaskDirectory:
-        """A directory of an id that no task before has had; of living ones `accept` knows."""
-        while self._is_used((directory := make(self._folder)).id):
+        """A directory of an id that no task has, or has had."""
+        while self._which_had([(directory := make(self._folder)).id]):
             directory.remove()
         return directory

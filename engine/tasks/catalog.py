@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import Counter
-from collections.abc import Callable, Iterator, KeysView
+from collections.abc import Callable, Collection, Iterator, KeysView
 
 from engine.config import Home
 from engine.errors import ExpiredHandle, UnknownHandle
@@ -116,15 +117,16 @@ class Catalog:
             return Status.LOST
         return status if status.is_final else None
 
-    def is_buried(self, id_: str) -> bool:
-        """Whether a task that is gone, folder and all, had this id.
+    def which_had(self, ids: Collection[str]) -> set[str]:
+        """Which of these few ids tasks have, or had that are gone, folder and all.
 
         A ledger that cannot be read refuses no call for that: ids are drawn from two milliards.
         """
+        there = {id_ for id_ in ids if os.path.lexists(self.home.tasks / id_)}
         try:
-            return self._ledger.find_tomb(id_) is not None
+            return there | self._ledger.which_buried(ids)
         except StoreUnreadable:
-            return False
+            return there
 
     def now(self, record: TaskRecord) -> TaskRecord:
         """The newest record of the same task: of a running one the sizes change unrecorded."""

@@ -22,6 +22,7 @@ from engine.jobs.shellstate import (
     encode_state,
     size_of,
 )
+from engine.store import slots
 from engine.threads import in_thread
 
 MOST_SESSIONS: Final = 10_000  # callers whose shell's state is on disk
@@ -30,8 +31,7 @@ AT_HAND_BYTES: Final = 64 << 20  # all together
 MOST_STATE_BYTES: Final = 16 << 20  # of one caller
 MOST_TOTAL_BYTES: Final = 1 << 30  # of all, on disk
 PYTHON: Final = "python"  # the link to the caller's interpreter
-_FILE: Final = "shell"
-_NEW: Final = "shell.new"  # becomes it once it is whole
+_FILE: Final = "shell"  # see `slots`
 
 log = structlog.get_logger()
 
@@ -51,6 +51,7 @@ class ShellSessions:
         self._most_bytes, self._most_total_bytes = most_bytes, most_total_bytes
         self._states: dict[str, ShellState | None] = {}  # the one used last is the last
         self._at_hand: dict[str, int] = {}  # bytes of each of these
+        self._numbers: dict[str, int] = {}  # and how often it was written
         self._at_hand_bytes = 0
         self._on_disk: dict[str, int] = {}  # bytes of the state of each caller who has a folder
         self._on_disk_bytes = 0
@@ -63,11 +64,17 @@ class ShellSessions:
         self._keep(caller, self._states[caller] if known else self._read(caller))
         return self._states[caller]
 
+    def size(self, caller: str) -> int:
+        """Bytes of the committed state."""
+        self.state(caller)
+        return self._at_hand[caller]
+
     def _keep(self, caller: str, state: ShellState | None) -> None:
         """Have the state at hand; those not used for longest are read again when they are."""
         is_same = caller in self._states and self._states[caller] is state
         size = self._at_hand[caller] if is_same else size_of(state)
-        self._put_away(caller)
+        self._states.pop(caller, None)  # it becomes the last
+        self._at_hand_bytes -= self._at_hand.get(caller, 0)
         self._states[caller], self._at_hand[caller] = state, size
         self._at_hand_bytes += size
         for name in list(self._states)[:-1] if self._is_hand_full() else ():
@@ -81,16 +88,15 @@ class ShellSessions:
 
     def _put_away(self, caller: str) -> None:
         self._states.pop(caller, None)
+        self._numbers.pop(caller, None)
         self._at_hand_bytes -= self._at_hand.pop(caller, 0)
 
     def _read(self, caller: str) -> ShellState | None:
-        with contextlib.suppress(OSError):  # of an engine that was killed before it was whole
-            os.unlink(self._folder / caller / _NEW)
-        try:
-            data = (self._folder / caller / _FILE).read_bytes()
-        except FileNotFoundError:
+        found = slots.read(self._folder / caller, _FILE)
+        if found is None:
             return None
-        state = decode_state(data)
+        self._numbers[caller] = found.number
+        state = decode_state(found.data)
         if state is None:
             log.warning("session_not_read", caller=caller)
         return state
@@ -142,14 +148,14 @@ class ShellSessions:
             self.unwritten.discard(caller)
 
     def _write(self, caller: str, state: ShellState) -> None:
-        folder = self._folder / caller
         self.make_folder(caller)
-        new = folder / _NEW
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        data = encode_state(state)
-        with open(os.open(new, flags, 0o600), "wb") as file:
-            file.write(data)
-        new.rename(folder / _FILE)
+        if caller not in self._numbers:  # it was not at hand when its call ended
+            found = slots.read(self._folder / caller, _FILE)
+            self._numbers[caller] = 0 if found is None else found.number
+        data, number = encode_state(state), self._numbers[caller] + 1
+        slots.write(self._folder / caller, _FILE, data, number)
+        os.utime(self._folder / caller)  # when the session has changed, see `_oldest_first`
+        self._numbers[caller] = number
         self._note(caller, len(data))
 
     def write_anew(self) -> None:
@@ -185,9 +191,7 @@ class ShellSessions:
         self.unwritten.discard(caller)
         if caller in self._on_disk:
             self._note(caller, 0)
-        for name in (_FILE, _NEW):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._folder / caller / name)
+        slots.remove(self._folder / caller, _FILE)
 
     async def serve(self, is_busy: Callable[[str], bool]) -> None:
         """Drop the sessions that changed longest ago, a tenth of what may be at a time.
@@ -246,6 +250,8 @@ def _oldest_first(folder: Path) -> list[tuple[str, int]]:
         with contextlib.suppress(FileNotFoundError):  # it went meanwhile
             changed[entry.name] = entry.stat(follow_symlinks=False).st_mtime_ns
             sizes[entry.name] = 0
-            with contextlib.suppress(OSError):  # a caller who has an interpreter alone
-                sizes[entry.name] = os.lstat(folder / entry.name / _FILE).st_size
+            for name in slots.names(_FILE):
+                with contextlib.suppress(OSError):  # a caller who has an interpreter alone
+                    size = os.lstat(folder / entry.name / name).st_size
+                    sizes[entry.name] = max(sizes[entry.name], size)
     return [(name, sizes[name]) for name in sorted(changed, key=changed.__getitem__)]

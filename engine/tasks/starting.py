@@ -66,10 +66,12 @@ class Starter:
         self._home, self._cap = home, output_cap_bytes
         self._bash = shutil.which("bash") or "/bin/bash"
 
-    def order(self, spec: Spec, state: ShellState | None) -> tuple[Order, CallPlan | None]:
+    def order(
+        self, spec: Spec, state: ShellState | None, *, is_quiet: bool = False
+    ) -> tuple[Order, CallPlan | None]:
         """The order for `spec`, and how its shell was planned if it has one.
 
-        `state` is that of the caller's session, for a spec that runs in it.
+        `state` is that of the caller's session, for a spec that runs in it. `is_quiet`: see Order.
         """
         identity = {MARK: "t" + spec.id, **self._names(spec)}
         cwd = spec.cwd or (state.cwd if state is not None else spec.base.cwd)
@@ -106,6 +108,7 @@ class Starter:
             pty=spec.pty,
             memory_bytes=spec.memory_bytes,
             ready_port=_ready_port(spec),
+            is_quiet=is_quiet,
         )
         if plan is not None:  # it is kept as long as the call runs, the texts may be long
             plan = msgspec.structs.replace(plan, prologue=b"", call=b"")

@@ -329,7 +329,8 @@ class Supervisor:
         if spec.kind is Kind.CODE:
             return await self.pythons.launch(task, spec)
         self._warm.take(spec, state)
-        order, task.plan = self._starter.order(spec, state)
+        is_quiet = not self.waits.is_anybody(("start", task.id))
+        order, task.plan = self._starter.order(spec, state, is_quiet=is_quiet)
         task.spec = spec
         task.change(cwd=as_text(order.cwd))
         job = await self._executor.launch(task.directory, order)
@@ -596,7 +597,8 @@ class Supervisor:
         record = task.record
         if record.kind is Kind.BASH and record.session and task.is_ended and not record.promoted:
             self._job_nursery.start_soon(self._warm.replied, record.caller)
-        self._job_nursery.start_soon(self._directories.refill)
+        if self._directories.is_low:
+            self._job_nursery.start_soon(self._directories.refill)
 
     def _promote(self, task: Task) -> None:
         if not task.record.promoted:

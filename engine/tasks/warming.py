@@ -17,7 +17,7 @@ import trio
 
 from engine.jobs.directory import Asked, Base, Spec
 from engine.jobs.executor import Executor, LaunchRefused
-from engine.jobs.shellstate import LARGE_BYTES, ShellState, size_of
+from engine.jobs.shellstate import LARGE_BYTES, ShellState
 from engine.model import Kind
 from engine.tasks.ahead import DirectoriesAhead
 from engine.tasks.sessions import ShellSessions
@@ -105,7 +105,7 @@ class WarmShells:
         if not self._limit or state is None or (ready is not None and ready.state is state):
             return
         self.discard(caller)
-        if size_of(state) > LARGE_BYTES:
+        if self._sessions.size(caller) > LARGE_BYTES:
             return  # it would be held in memory twice more, here and in the shell
         while len(self._ready) >= self._limit:
             self.discard(next(iter(self._ready)))

@@ -20,7 +20,7 @@ Ends = tuple[Channel, socket.socket]
 @pytest.fixture
 async def ends() -> AsyncIterator[Ends]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    channel = Channel(trio.socket.from_stdlib_socket(ours))
+    channel = Channel(ours)
     theirs.settimeout(10)
     yield channel, theirs
     channel.close()

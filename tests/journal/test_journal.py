@@ -229,6 +229,7 @@ class Held:
     """Work that holds the writer's thread up until `go` is set."""
 
     id = "held"
+    left_bytes = 1 << 20
 
     def __init__(self) -> None:
         self.come, self.go = threading.Event(), threading.Event()

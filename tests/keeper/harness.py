@@ -137,6 +137,7 @@ def order(directory: Path, *argv: str, **changes: Any) -> dict[str, Any]:
         "deadline": None,
         "cap": 1 << 30,
         "prologue": False,
+        "call": "",
         "stdin": "null",
         "session": False,
         "fds": 0,

@@ -410,13 +410,12 @@ def test_a_state_of_several_megabytes_arrives_whole(mother: Nursery) -> None:
 
 def test_the_text_of_one_call_is_not_there_for_the_next(mother: Nursery) -> None:
     directory, keeper = mother.directory(), mother.keeper()
-    fds = [os.memfd_create("prologue"), os.memfd_create("call")]
-    for fd in fds:
-        os.write(fd, b"secret " * 150_000)
+    prologue = os.memfd_create("prologue")
+    os.write(prologue, b"secret " * 150_000)
     read = "cat /proc/$PPID/fd/10[03] | wc -c; echo state > /proc/$PPID/fd/102"
-    keeper.send(bash(directory, read, prologue=True, fds=2), fds)
-    for fd in fds:
-        os.close(fd)
+    message = bash(directory, read, prologue=True, call="secret " * 150_000, fds=1)
+    keeper.send(message, [prologue])
+    os.close(prologue)
     keeper.expect("gone")
     assert (directory / "output").read_bytes() == b"2100000\n"
     second = mother.directory("bbbbbb")

@@ -16,6 +16,12 @@ from hypothesis import strategies as st
 from engine.keeper import link as link_module
 from engine.keeper.link import Link, LinkBroken
 
+
+def send(link: Link, message: dict[str, Any], payload: bytes = b"") -> None:
+    link.put(message, payload)
+    link.flush()
+
+
 Ends = tuple[Link, socket.socket]
 
 
@@ -101,7 +107,7 @@ def test_the_other_end_closing_breaks_the_link(ends: Ends) -> None:
     with pytest.raises(LinkBroken):
         link.receive()
     with pytest.raises(LinkBroken):
-        link.send({"ev": "grew"})
+        send(link, {"ev": "grew"})
 
 
 def test_a_message_without_end_breaks_the_link(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +155,7 @@ def test_descriptors_that_nobody_takes_are_not_hoarded_and_closed_with_the_link(
 def test_what_the_kernel_does_not_take_is_kept_and_sent_later(ends: Ends) -> None:
     link, other = ends
     payload = bytes(range(256)) * 16384  # 4 MiB
-    link.send({"ev": "ended"}, payload)
+    send(link, {"ev": "ended"}, payload)
     assert link.is_backed_up
     got = bytearray()
     while True:
@@ -168,12 +174,12 @@ def test_what_the_kernel_does_not_take_is_kept_and_sent_later(ends: Ends) -> Non
 def test_a_reader_that_never_reads_is_given_up(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "MAX_OUTPUT", 100_000)
     link, _other = ends
-    link.send({"ev": "grew"}, b"x" * 90_000)
+    send(link, {"ev": "grew"}, b"x" * 90_000)
     while not link.is_backed_up:
-        link.send({"ev": "grew"}, b"x" * 50_000)
-    link.send({"ev": "grew"}, b"x" * 1000)
+        send(link, {"ev": "grew"}, b"x" * 50_000)
+    send(link, {"ev": "grew"}, b"x" * 1000)
     with pytest.raises(LinkBroken):
-        link.send({"ev": "grew"}, b"x" * 100_000)
+        send(link, {"ev": "grew"}, b"x" * 100_000)
 
 
 def test_a_byte_that_is_no_utf8_arrives_as_such(ends: Ends) -> None:

@@ -117,16 +117,49 @@ def test_a_file_made_ahead_that_is_not_as_it_was_made_is_not_taken(
         taskfiles.open_fresh(dir_fd, "output")
 
 
-def test_a_claim_made_ready_is_its_keepers_alone(tmp_path: Path, dir_fd: int) -> None:
-    taskfiles.prepare_claim(dir_fd, "1 2 boot")
+@pytest.fixture
+def mark(tmp_path: Path) -> Iterator[taskfiles.Mark]:
+    (tmp_path / "keepers").mkdir()
+    fd = os.open(tmp_path / "keepers", os.O_DIRECTORY)
+    yield taskfiles.Mark("1 2 boot", fd, "1-2.who")
+    os.close(fd)
+
+
+def test_a_keeper_that_waits_for_a_job_has_not_claimed_it(
+    tmp_path: Path, dir_fd: int, mark: taskfiles.Mark
+) -> None:
+    taskfiles.prepare_claim(dir_fd, mark)
+    assert taskfiles.read_ready(dir_fd) == "1 2 boot"
     assert taskfiles.read_claim(dir_fd) is None
     assert taskfiles.take_claim(dir_fd, "3 4 boot")
     assert taskfiles.read_claim(dir_fd) == "3 4 boot"
-    assert not taskfiles.take_claim(dir_fd, "1 2 boot")
+    assert not taskfiles.take_claim(dir_fd, mark)
     (tmp_path / "claim").unlink()
-    assert taskfiles.take_claim(dir_fd, "1 2 boot")
+    assert taskfiles.take_claim(dir_fd, mark)
     assert taskfiles.read_claim(dir_fd) == "1 2 boot"
-    assert not taskfiles.take_claim(dir_fd, "1 2 boot")
+    assert not taskfiles.take_claim(dir_fd, mark)
+
+
+def test_a_keepers_claims_are_names_of_one_file_and_outlive_it(
+    tmp_path: Path, dir_fd: int, mark: taskfiles.Mark
+) -> None:
+    taskfiles.prepare_claim(dir_fd, mark)
+    assert taskfiles.take_claim(dir_fd, mark)
+    paths = (tmp_path / "keepers" / "1-2.who", tmp_path / "ready", tmp_path / "claim")
+    assert len({path.lstat().st_ino for path in paths}) == 1
+    mark.remove()
+    mark.remove()  # gone already is as good
+    assert not paths[0].is_symlink()
+    assert taskfiles.read_claim(dir_fd) == "1 2 boot"
+
+
+def test_a_keeper_whose_file_was_removed_claims_all_the_same(
+    dir_fd: int, mark: taskfiles.Mark
+) -> None:
+    mark.remove()
+    assert taskfiles.take_claim(dir_fd, mark)
+    assert taskfiles.read_claim(dir_fd) == "1 2 boot"
+    assert not taskfiles.take_claim(dir_fd, mark)
 
 
 def test_no_exit_reads_as_none(dir_fd: int) -> None:

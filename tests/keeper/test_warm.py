@@ -68,7 +68,7 @@ class Warm:
 
     def launch(self, text: str, **changes: Any) -> None:
         plan = self._plan(text)
-        self.send(self._order(text, **changes), plan.prologue, plan.call)
+        self.send(self._order(text, call=plan.call.decode(), **changes), plan.prologue)
 
     def run(self, text: str, **changes: Any) -> dict[str, Any]:
         """The record of the call's end; nobody of it is left."""
@@ -123,8 +123,8 @@ def test_a_job_follows_the_one_that_had_a_warm_shell(mother: Nursery, tmp_path: 
     warm.run("true")
     second = mother.directory("bbbbbb")
     plan = warm._plan("echo cold")
-    message = order(second, *plan.argv, env=plan.environ, session=True)
-    warm.send(message, plan.prologue, plan.call)
+    message = order(second, *plan.argv, env=plan.environ, session=True, call=plan.call.decode())
+    warm.send(message, plan.prologue)
     assert warm.keeper.expect("ended")["record"]["exitCode"] == 0
     assert (second / "output").read_text() == "cold\n"
 

@@ -160,7 +160,7 @@ async def built(path: Path, executor: FakeExecutor, **settings: Any) -> AsyncIte
             retention = Retention(wanted, index, ledger, catalog, NoLog())
             starter = Starter(str(home.path), 1 << 30)
             sessions = ShellSessions(home.sessions)
-            directories = DirectoriesAhead(home, catalog.is_buried)
+            directories = DirectoriesAhead(home, catalog.which_had)
             warm = WarmShells(executor, starter, sessions, directories, 2)
             lanes = Lanes(wanted.lanes, ledger)
             inbox = Inbox(ledger, waits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def ahead_of(home: Home, *used: str) -> DirectoriesAhead:
-    return DirectoriesAhead(home, lambda id_: id_ in used)
+    return DirectoriesAhead(home, lambda ids: set(ids) & set(used))
 
 
 def spec(id_: str) -> Spec:
@@ -40,7 +41,7 @@ async def test_a_spare_directory_has_its_files_and_a_call_that_takes_it_makes_no
     ahead = ahead_of(home)
     with trio.fail_after(5):
         await ahead.refill()
-    assert len(os.listdir(home.ahead)) == SPARE == 4
+    assert len(os.listdir(home.ahead)) == SPARE == 16
     directory = ahead.take(None, split=False)
     assert {path.name: path.stat().st_size for path in directory.path.iterdir()} == {
         "spec.json": 0, "exit": 4096, "output": 0,
@@ -87,12 +88,19 @@ def test_an_id_that_the_tasks_have_is_not_given_again(home: Home) -> None:
 
 
 async def test_an_id_of_a_task_that_is_gone_is_not_given_again(home: Home) -> None:
-    used: list[str] = []
-    ahead = DirectoriesAhead(home, lambda id_: id_ in used)
+    asked: list[str] = []
+
+    def which_had(ids: Collection[str]) -> set[str]:
+        asked.extend(ids)
+        return set(ids) & {asked[0]}
+
+    ahead = DirectoriesAhead(home, which_had)
     with trio.fail_after(5):
         await ahead.refill()
-    used += os.listdir(home.ahead)
-    assert ahead.take(None, split=False).id not in used
+    assert sorted(os.listdir(home.ahead)) == sorted(asked[1:])
+    assert len(asked) == SPARE
+    taken = {ahead.take(None, split=False).id for _ in range(SPARE)}
+    assert taken == set(asked[1:])
 
 
 def test_what_an_earlier_engine_left_is_cleared_away_at_the_start(home: Home) -> None:

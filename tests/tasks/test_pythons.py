@@ -197,7 +197,7 @@ class _DeadKeepers:
             return await self._ask(kind, message)
         ours, theirs = socket.socketpair()
         theirs.close()
-        return Channel(trio.socket.from_stdlib_socket(ours))
+        return Channel(ours)
 
 
 async def test_a_failed_start_is_told_and_tried_again_by_the_next_call(tmp_path: Path) -> None:

@@ -33,13 +33,12 @@ def test_a_caller_without_a_file_is_new_and_a_reset_forgets_the_file(tmp_path: P
     sessions.reset("ci")  # there is none: nothing to say
 
 
-def test_a_state_that_a_killed_engine_had_not_written_whole_is_gone_with_the_first_look(
-    tmp_path: Path,
-) -> None:
+def test_a_first_state_that_a_killed_engine_had_not_written_whole_is_none(tmp_path: Path) -> None:
     (tmp_path / "ci").mkdir()
-    (tmp_path / "ci" / "shell.new").write_bytes(b"half")
-    assert ShellSessions(tmp_path).state("ci") is None
-    assert list((tmp_path / "ci").iterdir()) == []
+    (tmp_path / "ci" / "shell.2").write_bytes(b"engine slot 1\nhalf")
+    with capture_logs() as logs:
+        assert ShellSessions(tmp_path).state("ci") is None
+    assert logs == []
 
 
 async def test_over_their_number_the_sessions_that_changed_longest_ago_are_dropped(
@@ -148,3 +147,31 @@ def _state_of(size: int) -> ShellState:
         foreign=(),
         digest=b"",
     )
+
+
+def _write(folder: Path, size: int) -> ShellState:
+    """A state of this size, written as a call's end does it, by an engine that knew the session."""
+    sessions, state = ShellSessions(folder), _state_of(size)
+    sessions.state("ci")
+    sessions._keep("ci", state)
+    sessions.unwritten.add("ci")
+    sessions.write()
+    return state
+
+
+def test_each_state_is_written_over_the_one_before_the_last(tmp_path: Path) -> None:
+    states = [_write(tmp_path, size) for size in (500, 3, 70)]
+    assert sorted(os.listdir(tmp_path / "ci")) == ["shell", "shell.2"]
+    assert ShellSessions(tmp_path).state("ci") == states[2]
+    (tmp_path / "ci" / "shell.2").write_bytes(b"")  # the third, cut short
+    assert ShellSessions(tmp_path).state("ci") == states[1]
+
+
+def test_a_state_that_was_put_away_meanwhile_is_written_as_the_next_one(tmp_path: Path) -> None:
+    for size in (1, 2, 3):
+        _write(tmp_path, size)
+    sessions = ShellSessions(tmp_path)
+    sessions._keep("ci", _state_of(4))
+    sessions.unwritten.add("ci")
+    sessions.write()
+    assert ShellSessions(tmp_path).state("ci") == _state_of(4)

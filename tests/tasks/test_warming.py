@@ -14,7 +14,7 @@ from tasks.building import BASE, FakeExecutor
 from engine.config import Home
 from engine.jobs.directory import Spec
 from engine.jobs.executor import LaunchRefused, Order
-from engine.jobs.shellstate import ShellState
+from engine.jobs.shellstate import ShellState, size_of
 from engine.model import Kind
 from engine.tasks.ahead import DirectoriesAhead
 from engine.tasks.sessions import ShellSessions
@@ -38,13 +38,16 @@ class Sessions(ShellSessions):
     def state(self, caller: str) -> ShellState | None:
         return self.states.get(caller)
 
+    def size(self, caller: str) -> int:
+        return size_of(self.state(caller))
+
 
 class Warming:
     def __init__(self, path: Path, limit: int = 2) -> None:
         home = Home(path)
         home.tasks.mkdir()
         self.home, self.executor, self.sessions = home, FakeExecutor(), Sessions(path)
-        self.ahead = DirectoriesAhead(home, lambda _id: False)
+        self.ahead = DirectoriesAhead(home, lambda _ids: set())
         self.shells = WarmShells(
             self.executor, Starter(str(path), 1 << 30), self.sessions, self.ahead, limit
         )
