@@ -40,7 +40,7 @@ cases: $(STAMP)
 	$(BIN)/python scripts/cases.py
 
 bench: $(STAMP)
-	$(BIN)/python scripts/bench.py
+	$(BIN)/python scripts/bench.py $(ARGS)
 
 reference: $(STAMP)
 	$(BIN)/python scripts/reference.py

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -22,12 +21,14 @@ from typing import Any, Final
 import trio
 from trio_websocket import WebSocketConnection, wrap_client_stream
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from acceptance.running import Engine, Gate
 
+from scripts.benching import memory, processor_secs
+
 CONNECTIONS: Final = 10
-TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Line:
@@ -53,18 +54,6 @@ class Line:
         await self._websocket.send_message(json.dumps(message))
         await event.wait()
         return self._replies.pop(id_)
-
-
-def processor_secs(pid: int) -> float:
-    """User and system time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def memory_mib(pid: int) -> float:
-    return (
-        int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
-    )
 
 
 async def open_lines(engine: Engine, nursery: trio.Nursery) -> list[Line]:
@@ -125,7 +114,8 @@ async def measure(engine: Engine, options: argparse.Namespace, gate: Gate) -> li
         before, began = processor_secs(engine.pid), time.monotonic()
         await trio.sleep(options.idle)
         used = (processor_secs(engine.pid) - before) / (time.monotonic() - began)
-        print(f"while nothing happens: {used:.2%} of a core, {memory_mib(engine.pid):.0f} MiB")
+        mib = memory(engine.pid, "Rss") / 2**20
+        print(f"while nothing happens: {used:.2%} of a core, {mib:.0f} MiB")
         for _ in range(options.ends):
             reached = trio.Event()
             opened = time.monotonic()
