@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DELETE_ON_ERROR:
-.PHONY: install venv check format test demo cases bench reference soak fuzz crash-points hostile \
+.PHONY: install venv check format test demo cases bench plots reference soak fuzz crash-points hostile \
 	deliveries pollers lock clean
 
 install venv: $(STAMP)
@@ -40,7 +40,11 @@ cases: $(STAMP)
 	$(BIN)/python scripts/cases.py
 
 bench: $(STAMP)
-	$(BIN)/python scripts/bench.py
+	$(BIN)/python scripts/bench.py $(ARGS)
+
+# Takes a quarter of an hour; ARGS=--draw from the numbers that are there.
+plots: $(STAMP)
+	$(BIN)/python scripts/bench_plot.py $(ARGS)
 
 reference: $(STAMP)
 	$(BIN)/python scripts/reference.py

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import json
 import math
 import os
 import signal
@@ -13,76 +11,66 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
-from websockets.sync.client import unix_connect
+from scripts.bench_client import LIMIT, Client
 
-ENGINE = Path(sys.executable).with_name("engine")
-GIB: Final = 1 << 30
-LIMIT: Final = 120.0  # seconds for any one reply
-
-Figure = tuple[str, list[float], str]  # what, its values, their unit
+ENGINE: Final = Path(sys.executable).with_name("engine")
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+SLOW_START: Final = 120.0  # seconds that an engine may take to its first word
 
 
-class Client:
-    """JSON-RPC over one websocket."""
+class Figure(NamedTuple):
+    """What was measured: its values, their unit, and what the project wants of it."""
 
-    def __init__(self, home: Path) -> None:
-        facts = json.loads((home / "engine.json").read_text())
-        self.ws = unix_connect(
-            facts["socket"],
-            "ws://localhost/rpc",
-            additional_headers={"Authorization": f"Bearer {facts['tokens']['agent']}"},
-            compression=None,
-            max_size=None,
-        )
-        self.ids = itertools.count(1)
+    name: str
+    values: Sequence[float]
+    unit: str
+    goal: str = ""
 
-    def send(self, method: str, **params: Any) -> int:
-        number = next(self.ids)
-        frame = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-        self.ws.send(json.dumps(frame))
-        return number
 
-    def receive(self) -> dict[str, Any]:
-        reply: dict[str, Any] = json.loads(self.ws.recv(timeout=LIMIT))
-        if "error" in reply:
-            raise RuntimeError(reply["error"])
-        return reply
+class Engine(NamedTuple):
+    """One that answers. `ready_secs`: from the start of the program to its word that it does."""
 
-    def call(self, method: str, **params: Any) -> dict[str, Any]:
-        number = self.send(method, **params)
-        reply = self.receive()
-        assert reply["id"] == number
-        result: dict[str, Any] = reply["result"]
-        return result
+    home: Path
+    process: subprocess.Popen[bytes]
+    ready_secs: float
 
-    def bash(self, command: str, caller: str = "bench", **params: Any) -> dict[str, Any]:
-        return self.call("bash", **{"as": caller}, command=command, **params)
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+
+def start_engine(home: Path, *options: str) -> Engine:
+    """An engine in `home` that is ready; the caller ends it. Raises RuntimeError."""
+    begun = time.monotonic()
+    ready, notify = os.pipe()
+    process = subprocess.Popen(
+        [str(ENGINE), "serve", "--home", str(home), "--notify-fd", str(notify), *options],
+        pass_fds=[notify],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(notify)
+    with open(ready, "rb") as pipe:
+        if pipe.readline() != b"ready\n":
+            process.wait(SLOW_START)
+            raise RuntimeError("the engine did not start")
+    return Engine(home, process, time.monotonic() - begun)
 
 
 @contextlib.contextmanager
 def running_engine(*options: str) -> Iterator[tuple[Path, int]]:
     """The home and the pid of an engine that answers."""
     with tempfile.TemporaryDirectory(prefix="engine-bench-") as folder:
-        home = Path(folder) / "home"
-        ready, notify = os.pipe()
-        process = subprocess.Popen(
-            [str(ENGINE), "serve", "--home", str(home), "--notify-fd", str(notify), *options],
-            pass_fds=[notify],
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        os.close(notify)
-        with open(ready, "rb") as pipe:
-            assert pipe.readline() == b"ready\n"
+        engine = start_engine(Path(folder) / "home", *options)
         try:
-            yield home, process.pid
+            yield engine.home, engine.pid
         finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(10)
+            engine.process.send_signal(signal.SIGTERM)
+            engine.process.wait(LIMIT)
 
 
 def blocks(count: int, size: int, *runs: Callable[[], object]) -> list[list[float]]:
@@ -98,10 +86,26 @@ def blocks(count: int, size: int, *runs: Callable[[], object]) -> list[list[floa
     return found
 
 
+def ratios(ours: Sequence[float], plain: Sequence[float]) -> list[float]:
+    return [a / b for a, b in zip(ours, plain, strict=True)]
+
+
+def seconds(run: Callable[[], object]) -> float:
+    before = time.perf_counter()
+    run()
+    return time.perf_counter() - before
+
+
 def memory(pid: int, field: str = "Private_") -> int:
     """Bytes of process `pid` that are its own; with `Rss`, all that it has resident."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return 1024 * sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(field))
+
+
+def processor_secs(*pids: int) -> float:
+    """User and system time of processes so far, threads that have ended included; in ticks."""
+    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return sum(int(fields[11]) + int(fields[12]) for fields in stats) / TICKS
 
 
 class Sampler:
@@ -127,7 +131,7 @@ class Sampler:
     def __exit__(self, *_exc: object) -> None:
         self._stop.set()
         self._thread.join(LIMIT)
-        self._client.ws.close()
+        self._client.close()
 
     def _run(self) -> None:
         turn = free = time.time()

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -24,14 +23,16 @@ from typing import Any, Final
 import trio
 from trio_websocket import WebSocketConnection, wrap_client_stream
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from acceptance.running import Engine, Gate
 
+from scripts.benching import memory, processor_secs
+
 CONNECTIONS: Final = 10
 TOLD_SECS: Final = 240.0  # until the last job is known to be idle
 SETTLE_SECS: Final = 5.0  # for what is written behind the last reply
-TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Line:
@@ -57,18 +58,6 @@ class Line:
         await self._websocket.send_message(json.dumps(message))
         await event.wait()
         return self._replies.pop(id_)
-
-
-def processor_secs(*pids: int) -> float:
-    """User and system time of processes so far."""
-    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
-    return sum(int(fields[11]) + int(fields[12]) for fields in stats) / TICKS
-
-
-def memory_mib(pid: int) -> float:
-    return (
-        int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
-    )
 
 
 async def open_lines(engine: Engine, nursery: trio.Nursery) -> list[Line]:
@@ -141,8 +130,8 @@ async def measure(engine: Engine, options: argparse.Namespace, gate: Gate) -> li
         used, beside = (
             (b - a) / (time.monotonic() - began) for a, b in zip(before, now, strict=True)
         )
-        memory = memory_mib(engine.pid)
-        print(f"while nothing happens: {used:.2%} of a core, {memory:.0f} MiB", end="; ")
+        mib = memory(engine.pid, "Rss") / 2**20
+        print(f"while nothing happens: {used:.2%} of a core, {mib:.0f} MiB", end="; ")
         print(f"{len(keepers)} processes of keepers and jobs: {beside:.2%}")
         for _ in range(options.ends):
             reached = trio.Event()

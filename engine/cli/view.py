@@ -49,6 +49,10 @@ LOOKS: Final[Mapping[str, tuple[str, str, str]]] = {
 _HIDDEN: Final = frozenset("\u061c\u200b\u200c\u200d\u200e\u200f\u2028\u2029\ufeff") | frozenset(
     map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A)))
 )
+# What is drawn here is one cell wide, and so is a Latin letter, whose blocks end before `_WIDER`.
+_GLYPHS: Final = dict.fromkeys(map(ord, "\u2013·…▶✓✗⊘"))
+_WIDER: Final = "\u0300"
+_SOFT_HYPHEN: Final = "\xad"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,12 +141,18 @@ class View:
 
 def cells(text: str) -> int:
     """How many columns of a terminal `text` takes; it holds no control characters."""
-    if text.isascii():
+    if text.isascii() or _is_narrow(text):
         return len(text)
-    import wcwidth  # only here: most rows are ASCII, and the import costs 28 ms
+    import wcwidth  # only here: most rows are narrow, and the import costs 28 ms
 
     width = wcwidth.wcswidth(text)
     return width if width >= 0 else len(text)
+
+
+def _is_narrow(text: str) -> bool:
+    """Whether each character of `text` surely takes one column."""
+    rest = text.translate(_GLYPHS)
+    return not rest or (max(rest) < _WIDER and _SOFT_HYPHEN not in rest)
 
 
 def pad(text: str, width: int, right: bool = False) -> str:

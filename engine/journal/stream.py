@@ -16,8 +16,8 @@ from engine.journal.levels import Level, LevelFinder, is_plain
 
 TURN_BYTES: Final = 256 << 10  # read at a time, so that one flood does not hold up the others
 FLOOD_TURN_BYTES: Final = 1 << 20  # of a flood
-# Likewise in lines, where they are short: storing one takes 15 us, looking at one 2, and passing
-# over a block in which none can be severe 50 ns each.
+# Likewise in lines, where they are short: storing one takes 3 us, looking at one 1, and passing
+# over a block in which none can be severe 0.1.
 TURN_LINES: Final = 2_000
 FLOOD_TURN_LINES: Final = 15_000
 

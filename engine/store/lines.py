@@ -10,6 +10,8 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -58,6 +60,16 @@ ERROR: Final = 4  # levels, least severe first, from 0; see `engine.journal.leve
 WARNING: Final = 3
 NO_CALLER: Final = ""  # stands for the engine where a key must not be null
 _COLUMNS: Final = "seq, time, level, caller, task, source, text, cut"
+# Lines to a statement: it takes two thirds of the time of a statement a line, and gives other
+# threads their turn between statements and not between lines.
+AT_ONCE: Final = 100
+# Behind ?1, the last number given out: what lines have in common, and for each its own three.
+_shared: Final = attrgetter("time", "caller", "task", "source")
+_VALUES: Final = "(?1 + {}, ?2, ?{}, ?3, ?4, ?5, ?{}, ?{})"
+_ONE: Final = "INSERT INTO line VALUES " + _VALUES.format(1, 6, 7, 8)
+_MANY: Final = "INSERT INTO line VALUES " + ", ".join(
+    _VALUES.format(i + 1, *range(6 + 3 * i, 9 + 3 * i)) for i in range(AT_ONCE)
+)
 
 
 class NewLine(msgspec.Struct, frozen=True):
@@ -124,25 +136,35 @@ class Work(Protocol):
 
 def insert(connection: sqlite3.Connection, seq: int, lines: Sequence[NewLine]) -> int:
     """Write `lines` behind `seq`; the last number given out."""
-    rows = [
-        (number, n.time, n.level, n.caller, n.task, n.source, n.text, n.cut)
-        for number, n in enumerate(lines, seq + 1)
-    ]
-    connection.executemany("INSERT INTO line VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-    volume = Counter((n.caller or NO_CALLER, n.level) for n in lines)
+    for shared, run in groupby(lines, _shared):
+        alike = list(run)
+        whole = len(alike) - len(alike) % AT_ONCE
+        for start in range(0, whole, AT_ONCE):
+            own = [v for n in alike[start : start + AT_ONCE] for v in (n.level, n.text, n.cut)]
+            connection.execute(_MANY, [seq, *shared, *own])
+            seq += AT_ONCE
+        rest = enumerate(alike[whole:], seq)
+        rows = [(number, *shared, n.level, n.text, n.cut) for number, n in rest]
+        connection.executemany(_ONE, rows)
+        seq += len(rows)
+        _add_volume(connection, shared[1] or NO_CALLER, Counter([n.level for n in alike]))
+    return seq
+
+
+def _add_volume(connection: sqlite3.Connection, caller: str, levels: Counter[int]) -> None:
     connection.executemany(
         "INSERT INTO volume VALUES (?, ?, ?) ON CONFLICT DO UPDATE"
         " SET lines = lines + excluded.lines",
-        [(caller, level, count) for (caller, level), count in volume.items()],
+        [(caller, level, count) for level, count in levels.items()],
     )
-    return seq + len(rows)
 
 
 def insert_piece(connection: sqlite3.Connection, seq: int, piece: Piece) -> int:
     """Write a piece: its lines, what they add to the task's tally, and its state."""
     seq = insert(connection, seq, piece.lines)
-    errors = sum(n.level >= ERROR and n.source != "engine" for n in piece.lines)
-    warnings = sum(n.level == WARNING and n.source != "engine" for n in piece.lines)
+    levels = Counter([n.level for n in piece.lines if n.source != "engine"])
+    warnings = levels[WARNING]
+    errors = sum(levels[level] for level in range(ERROR, MOST_LEVEL + 1))
     if errors or warnings:
         connection.execute(
             "INSERT INTO tally VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET"

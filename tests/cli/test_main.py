@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import leaks
 import pytest
@@ -244,16 +246,20 @@ def test_help_lists_every_verb_and_explains_each(tmp_path: Path) -> None:
     assert engine(tmp_path, "help", "nothing").code == 2
 
 
-def loaded(home: Path, *arguments: str) -> set[str]:
+def loaded(home: Path, *arguments: str, stdout: IO[bytes] | int = subprocess.PIPE) -> set[str]:
     """The modules that a call of the command line has imported when it ends."""
     code = (
         "import sys; from engine.cli.main import run; import os;"
         f"run({list(arguments)!r}, dict(os.environ)); print(*sys.modules, file=sys.stderr)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, env=environment(home), check=True
+        [sys.executable, "-c", code],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        env=environment(home),
+        check=True,
     )
-    return {name.partition(".")[0] for name in done.stderr.decode().split()}
+    return {name.partition(".")[0] for name in done.stderr.decode().splitlines()[-1].split()}
 
 
 def test_a_call_loads_no_more_than_it_needs(fake: FakeEngine) -> None:
@@ -268,6 +274,32 @@ def test_a_call_loads_no_more_than_it_needs(fake: FakeEngine) -> None:
     light = {"trio", "rich", "sqlite3", "asyncio", "structlog"}
     for arguments in (["doctor"], ["install-service"]):
         assert not loaded(fake.home, *arguments) & light
+
+
+def test_a_call_loads_hardly_more_than_click_and_wsproto_do(fake: FakeEngine) -> None:
+    least = "import sys, click, wsproto; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", least], capture_output=True, check=True, text=True)
+    least_modules = {name.partition(".")[0] for name in done.stdout.split()}
+    engine(fake.home, "run", "true")
+    sockets, texts = {"socket", "_socket", "select", "selectors", "array"}, {"json", "_json"}
+    # `encodings.idna`, for the Host header; names of people; click's translations.
+    names = {"stringprep", "unicodedata", "pwd", "locale", "_locale"}
+    for arguments in (["tasks"], ["run", "true"], ["output", "@last"], ["wait", "@last"], ["logs"]):
+        more = loaded(fake.home, *arguments) - least_modules - {"engine"}
+        assert more <= sockets | texts | names | {"signal", "_signal"}
+
+
+def test_on_a_terminal_no_tables_of_wide_characters_are_loaded_for_a_plain_row(
+    fake: FakeEngine,
+) -> None:
+    engine(fake.home, "run", "echo 'naïve · café'")
+    for arguments in (["tasks"], ["tasks", "-a"]):
+        screen, terminal = pty.openpty()
+        os.set_blocking(screen, False)
+        with open(screen, "rb") as shown, open(terminal, "wb") as stdout:
+            modules = loaded(fake.home, *arguments, stdout=stdout)
+            assert "·" in shown.read().decode()
+        assert "wcwidth" not in modules
 
 
 def test_the_version_is_told_with_that_of_the_protocol(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+import wcwidth
 
-from engine.cli.view import View, cells, safe, terminal_width, wants_colour
+from engine.cli.view import LOOKS, View, cells, safe, terminal_width, wants_colour
 
 NOW = datetime(2026, 11, 30, tzinfo=UTC)
 
@@ -50,6 +51,20 @@ def test_the_width_is_columns_then_the_terminal_then_eighty(
     environ: dict[str, str], reported: int | None, width: int
 ) -> None:
     assert terminal_width(environ, reported) == width
+
+
+def test_what_is_taken_as_one_cell_wide_is_so() -> None:
+    narrow = [chr(c) for c in (*range(0x20, 0x7F), *range(0xA0, 0x300)) if c != 0xAD]
+    narrow += ["\u2013", "·", "…", *(look[0] for look in LOOKS.values())]
+    assert [char for char in narrow if wcwidth.wcwidth(char) != 1] == []
+    assert cells("".join(narrow)) == len(narrow)
+
+
+@pytest.mark.parametrize(
+    ("text", "width"), [("", 0), ("é · ▶", 5), ("e\u0301", 1), ("✓ 日本", 6), ("👍🏽", 2)]
+)
+def test_cells_are_what_a_terminal_takes(text: str, width: int) -> None:
+    assert cells(text) == width
 
 
 def test_text_is_cut_in_cells_not_in_characters() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from journal.scoring import levelled
 
-from engine.journal.levels import Level, LevelFinder, is_plain
+from engine.journal.levels import Level, LevelFinder, _Known, is_plain
 from engine.journal.words import BY_WORD
 
 
@@ -249,6 +250,12 @@ def test_frames_have_the_level_of_what_they_belong_to() -> None:
     assert levels("plain", frame) == "II"
 
 
+def test_a_plain_line_behind_an_error_is_plain_and_a_frame_behind_it_belongs_to_it() -> None:
+    assert levels("Error: x", "its reason", "    at f (a:1:2)", "done") == "EIEI"
+    assert levels("Error: x", "1", "2", "3", "4", "    at f (a:1:2)") == "EIIIII"
+    assert levels("warning: x", "    at f (a:1:2)", "y") == "WWI"
+
+
 def test_the_message_of_a_panic_stands_on_its_next_line() -> None:
     assert levels("thread 'main' panicked at a.rs:1:2:", "index out of bounds", "x") == "EEI"
 
@@ -273,6 +280,45 @@ def test_levels_do_not_depend_on_how_many_lines_come_at_once(texts: list[str], a
     rest = LevelFinder(first.memory).find(texts[at:])
     assert begun.levels + rest.levels == whole.levels
     assert begun.texts + rest.texts == whole.texts
+
+
+digits = st.integers(0, 9).map(str)
+
+
+@given(st.lists(WORDS | st.text(max_size=3) | digits, max_size=8).map(" ".join), st.data())
+@example("src/a.py:1:2: e501 too long", None)
+def test_a_line_is_what_it_is_whatever_others_that_differ_in_digits_were(
+    text: str, data: st.DataObject | None
+) -> None:
+    text = text.replace("\n", " ")
+    others = [re.sub(r"[0-9]", "7", text), re.sub(r"[0-9]", "", text)]
+    if data is not None:
+        others.append(re.sub(r"[0-9]", lambda _: data.draw(digits), text))
+    LevelFinder().find(others)
+    alone, rest = LevelFinder().find_one(text)
+    found = LevelFinder().find([text])
+    assert (found.levels, found.texts) == ([alone], [rest])
+
+
+def test_a_block_with_one_finding_among_lines_like_it_is_not_plain() -> None:
+    like = [f"src/a{n}.py:{n}:2: x{n:02} fine" for n in range(100)]
+    assert is_plain("\n".join([*like, ""]).encode())
+    assert not is_plain("\n".join([*like, "src/a.py:100:2: e501 fine", *like, ""]).encode())
+    assert (
+        LevelFinder().find([*like, "src/a.py:1:2: E501 fine", *like]).levels[100].word == "warning"
+    )
+
+
+def test_what_is_known_of_lines_stays_small() -> None:
+    known, most = _Known(), 0
+    for start in range(0, 60_000, 1_000):
+        shapes = [f"{chr(97 + n % 26) * (n % 200)} {n:x}" for n in range(start, start + 1_000)]
+        assert known.verdicts(shapes)[shapes[0]] is False
+        assert known.verdicts(["an error", *shapes[:3]])["an error"] is True
+        held = known.verdicts([])
+        assert known.size == sum(len(shape) + 150 for shape in held)
+        most = max(most, len(held))
+    assert 2_000_000 / 250 < most < 12_000  # of 60,000
 
 
 @given(st.text(max_size=200))
