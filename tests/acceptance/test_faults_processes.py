@@ -88,7 +88,9 @@ def test_clients_that_use_up_the_descriptors_shut_nobody_out_who_is_in(
     ran, accepted = 0, []
     with called(narrow) as ci, Gate(tmp_path / "go") as go, Gate(tmp_path / "bell") as bell:
         assert ci.bash("cd /usr; echo 1")["output"] == "1\n"
-        early = ci.send("bash", command=f"{bell.tell}; {go.wait}; echo 2 >> {mark}", session=False)
+        early = ci.send(
+            "bash", command=f"{bell.tell}; {go.wait}; echo 2 | tee -a {mark}", session=False
+        )
         bell.hear()
         crowd = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(300)]
         try:
@@ -96,7 +98,7 @@ def test_clients_that_use_up_the_descriptors_shut_nobody_out_who_is_in(
                 one.setblocking(False)
                 with contextlib.suppress(BlockingIOError):  # the queue of the listener is full too
                     one.connect(str(narrow.home / "engine.sock"))
-            while ci.send("bash", command=":", session=False).message().get("result"):
+            while ci.send("bash", command="echo", session=False).message().get("result"):
                 assert ci.call("engine_info")["running"] == 1
             go.open()
             refusal = early.error()
