@@ -121,11 +121,14 @@ def test_with_json_the_wires_words_say_that_it_is_ready(real: Engine, me: str, g
 
 
 def test_an_interrupt_leaves_the_job_and_names_it(real: Engine, me: str, gate: Gate) -> None:
-    call = ("run", "-d", "--ready-port", str(free_port()), gate.wait, "--as", me)
-    with start(real.home, *call, fresh=True) as run:
-        task = first_task(real, me)
-        run.send_signal(signal.SIGINT)
-        out, err = run.communicate(timeout=LIMIT)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        call = ("run", "-d", "--ready-port", str(taken.getsockname()[1]), gate.wait, "--as", me)
+        with start(real.home, *call, fresh=True) as run:
+            assert run.stderr is not None
+            assert b"was taken" in run.stderr.readline()  # so it waits, and knows the task
+            run.send_signal(signal.SIGINT)
+            out, err = run.communicate(timeout=LIMIT)
+    task = first_task(real, me)
     assert (run.returncode, out) == (130, b"")
     assert err.decode() == f"engine: {task} runs on; engine wait {task}\n"
     gate.open()
