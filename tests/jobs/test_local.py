@@ -206,7 +206,7 @@ async def test_no_more_idle_keepers_are_kept_than_the_limit(
 async def test_a_job_is_cancelled(home: Home, executor: LocalExecutor) -> None:
     directory, seen = home.directory(), Listener()
     async with trio.open_nursery() as nursery:
-        job = await executor.launch(directory, bash("echo; setsid sleep 600 & sleep 600"))
+        job = await executor.launch(directory, bash("setsid sleep 600 & (echo; exec sleep 600)"))
         nursery.start_soon(seen.watch, job)
         await seen.until(lambda: bool(seen.grew))
         with trio.fail_after(LIMIT):
@@ -417,14 +417,18 @@ async def test_a_keeper_killed_in_the_middle_of_its_job_breaks_the_watch(
 
 
 async def test_a_keeper_that_its_job_has_stopped_is_woken_by_cancel(
-    home: Home, executor: LocalExecutor
+    home: Home, executor: LocalExecutor, tmp_path: Path
 ) -> None:
     directory, seen = home.directory(), Listener()
+    os.mkfifo(tmp_path / "go")
+    go = os.open(tmp_path / "go", os.O_RDWR)
     async with trio.open_nursery() as nursery:
-        what = bash("echo; read -t 0.1 < <(exec sleep 0.1); kill -STOP $PPID; exec sleep 600")
+        what = bash(f"echo; read < {tmp_path}/go; kill -STOP $PPID; exec sleep 600")
         job = await executor.launch(directory, what)
         nursery.start_soon(seen.watch, job)
         await seen.until(lambda: bool(seen.grew))
+        os.write(go, b"\n")
+        os.close(go)
         pid = keeper_of(directory)
         with trio.fail_after(LIMIT):
             while not is_stopped(pid):

@@ -202,8 +202,9 @@ def test_a_shell_that_gets_no_word_leaves_and_has_begun_nothing(
 def test_a_call_is_cancelled_in_its_warm_shell(mother: Nursery, tmp_path: Path) -> None:
     warm = Warm(mother, tmp_path)
     pid = warm.shell()
-    warm.launch("sleep 100 & sleep 100")
-    warm.keeper.expect("started")
+    # A bash that forks once it has got its signal waits for that child, who is nobody's then.
+    warm.launch("sleep 100 & (echo; exec sleep 100)")
+    warm.keeper.expect("grew")
     warm.keeper.send({"op": "cancel", "grace": 5})
     assert pid in warm.keeper.expect("signalled")["pids"]
     record = warm.keeper.expect("ended")["record"]
