@@ -71,7 +71,7 @@ hostile: $(STAMP)
 lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet pip-tools
-	build/lock/bin/pip-compile --quiet --upgrade --generate-hashes --extra dev \
+	build/lock/bin/pip-compile --quiet --upgrade --generate-hashes --extra dev --extra mcp \
 		--build-deps-for editable --allow-unsafe --strip-extras --no-emit-index-url \
 		--no-emit-options --no-emit-trusted-host --output-file requirements-dev.lock pyproject.toml
 
