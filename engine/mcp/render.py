@@ -225,8 +225,8 @@ def _page(result: Result) -> str:
 
 def _tasks(result: Result) -> str:
     rows = [f"{_stand(row)}: {row.get('title', '')}" for row in result["tasks"]]
-    more = [f"more: before {result['next']}"] * bool(result.get("hasMore"))
-    return "\n".join([*(rows or ["no tasks"]), *more])
+    more = f"more: before {result.get('next')}" if result.get("hasMore") else None
+    return "\n".join([*(rows or ["no tasks"]), *_one(more)])
 
 
 def _lines(result: Result) -> str:

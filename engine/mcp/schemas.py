@@ -83,7 +83,18 @@ def output_schema(name: str) -> Schema:
         "enum": ["content"],
         "description": "there where the long texts stand in the content instead",
     }
-    return {"type": "object", "properties": properties}
+    return {"type": "object", "properties": _without_required(properties)}
+
+
+def _without_required(schema: Any) -> Any:
+    """`schema` in which every member may be missing: what is null or dull is left out."""
+    if not isinstance(schema, dict):
+        return schema
+    return {k: _without_required(v) for k, v in schema.items() if not _requires(k, v)}
+
+
+def _requires(name: str, value: Any) -> bool:
+    return name == "required" and isinstance(value, list)
 
 
 def _either(one: Schema | None, other: Schema) -> Schema:
@@ -115,22 +126,10 @@ def _plain(schema: Any, parts: Mapping[str, Schema]) -> Schema:
         kept["type"] = _type_of(kept["enum"])
     if "properties" in kept:
         kept["properties"] = {k: _plain(v, parts) for k, v in kept["properties"].items()}
-        _drop_nullable(kept, schema)
     for inner in ("items", "additionalProperties"):
         if isinstance(kept.get(inner), dict):
             kept[inner] = _plain(kept[inner], parts)
     return kept
-
-
-def _drop_nullable(kept: Schema, schema: Schema) -> None:
-    """Take from `required` what may be null, and so be left out."""
-    required = [
-        each
-        for each in kept.pop("required", [])
-        if {"type": "null"} not in schema["properties"][each].get("anyOf", [])
-    ]
-    if required:
-        kept["required"] = required
 
 
 def _type_of(values: list[Any]) -> str:
