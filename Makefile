@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DELETE_ON_ERROR:
-.PHONY: install venv check format test demo cases bench reference soak fuzz crash-points hostile \
+.PHONY: install venv check format test demo cases bench bench-mcp reference soak fuzz crash-points hostile \
 	deliveries pollers lock clean
 
 install venv: $(STAMP)
@@ -41,6 +41,9 @@ cases: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python scripts/bench.py
+
+bench-mcp: $(STAMP)
+	$(BIN)/python scripts/bench_mcp.py
 
 reference: $(STAMP)
 	$(BIN)/python scripts/reference.py

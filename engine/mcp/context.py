@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from mcp import types
 from mcp.server.context import ServerRequestContext
@@ -13,6 +14,9 @@ from engine.mcp.render import Result, reads_structured, show
 
 Context = ServerRequestContext[Any, Any]
 FindPeer = Callable[[Context], Peer]
+
+SPEC: Final = "io.modelcontextprotocol/"  # how names of the protocol's own begin
+RAW_MAX: Final = 500  # characters
 
 
 def result_of(ctx: Context, tool: str, result: Result) -> types.CallToolResult:
@@ -38,3 +42,9 @@ def client_name(ctx: Context) -> str:
     """What the client calls itself, empty where it does not say."""
     params = ctx.session.client_params
     return "" if params is None else params.client_info.name
+
+
+def raw_ids(meta: Mapping[str, Any]) -> str:
+    """What the client itself put into `_meta`, for the log; the protocol's own is left out."""
+    own = {name: value for name, value in meta.items() if not name.startswith(SPEC)}
+    return json.dumps(own, ensure_ascii=False)[:RAW_MAX]

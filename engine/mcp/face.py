@@ -18,7 +18,15 @@ from engine import VERSION
 from engine.client.errors import ClientError
 from engine.client.transport import Background
 from engine.mcp.callers import caller_of
-from engine.mcp.context import Context, FindPeer, failure, meta_of, result_of
+from engine.mcp.context import (
+    Context,
+    FindPeer,
+    client_name,
+    failure,
+    meta_of,
+    raw_ids,
+    result_of,
+)
 from engine.mcp.extension import TaskExtension, begun, has_tasks
 from engine.mcp.refusals import words_of
 from engine.mcp.resources import ResourceFace
@@ -114,13 +122,14 @@ class Face:
         peer, meta = self._find_peer(ctx), meta_of(ctx)
         arguments = arranged(tool, params.arguments or {}, peer.max_wait)
         arguments["as"] = caller = caller_of(arguments, meta, peer.name)
-        log.debug("mcp_call", tool=params.name, caller=caller, meta=meta)
         try:
             with self._busy.one():
                 async with _progress(ctx, params.name, _wait_secs(tool, arguments)):
                     result = await peer.link.call(params.name, arguments)
         except ClientError as exc:
             return failure(words_of(params.name, exc))
+        if peer.meets(caller):
+            log.info("mcp_caller", caller=caller, client=client_name(ctx), meta=raw_ids(meta))
         if params.name in ("bash", "execute") and result["status"] == "running" and has_tasks(ctx):
             return begun(result)
         return result_of(ctx, params.name, result)

@@ -7,7 +7,7 @@ there the ways are kept by who asks, and closed when nobody has used them for a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import trio
@@ -18,16 +18,27 @@ from engine.mcp.link import Link
 
 IDLE_SECS: Final = 300.0  # after which a way that nobody uses is closed
 SWEEP_SECS: Final = 30.0
+CALLERS_KNOWN: Final = 1_000  # of a peer; past that they are met anew
 
 
 @dataclass(kw_only=True)
 class Peer:
     """`name`: the caller where neither a call nor its `_meta` names one. `max_wait`: the longest
-    that a call may wait, in seconds."""
+    that a call may wait, in seconds. `met`: callers that have called."""
 
     link: Link
     name: str
     max_wait: float | None = None
+    met: set[str] = field(default_factory=set)
+
+    def meets(self, caller: str) -> bool:
+        """Whether this caller is new here."""
+        if caller in self.met:
+            return False
+        if len(self.met) >= CALLERS_KNOWN:
+            self.met.clear()
+        self.met.add(caller)
+        return True
 
 
 class HttpPeers:

@@ -99,6 +99,9 @@ async def test_the_caller_is_the_argument_else_the_thread_else_the_option(engine
             assert await caller({"as": named}, {"threadId": thread}) == named
             assert await caller({}, {"threadId": thread}) == thread.lower()
             assert await caller({}) == option
+            given = {"as": thread.lower(), "contains": "mcp caller"}
+            logged = text_of(await agent.call_tool("read_logs", given))
+            assert f'client=tester meta={{"threadId": "{thread}"}}' in logged
         async with over_stdio(engine) as agent:
             own = await caller({})
             assert re.fullmatch(r"mcp-[0-9a-f]{10}", own)
