@@ -136,8 +136,10 @@ class Conversations:
                 packet, descriptor = got
                 assert isinstance(packet, Client)
                 client_nursery.start_soon(self._serve_client, packet, descriptor)
-            await trio.lowlevel.checkpoint()
-            client_nursery.cancel_scope.deadline = trio.current_time() + FLUSH_SECS
+            with trio.move_on_after(FLUSH_SECS):
+                await self._busy.wait_idle()
+                await trio.testing.wait_all_tasks_blocked()  # the last answers are written
+            client_nursery.cancel_scope.cancel()
 
     async def _serve_client(self, client: Client, descriptor: int) -> None:
         """One connection, from what was read of it to its end. Raises nothing."""

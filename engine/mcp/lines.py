@@ -22,6 +22,7 @@ from engine.mcp.wire import LINE_MAX_BYTES, SWITCHED
 
 RECEIVE_BYTES: Final = 64 * 1024
 GREETING_SECS: Final = 10.0
+WRITE_STALL_SECS: Final = 30.0  # a client that takes no message in this time is gone
 
 log = structlog.stdlib.get_logger("engine.mcp")
 
@@ -121,6 +122,7 @@ async def _write(
         try:
             async for each in messages:
                 text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
-                await stream.send_all(text.encode() + b"\n")
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
+                with trio.fail_after(WRITE_STALL_SECS):
+                    await stream.send_all(text.encode() + b"\n")
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError) as exc:
             log.debug("mcp_client_gone", reason=str(exc))
