@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -39,6 +40,7 @@ NO_SUCH_TOOL: Final = -32602
 log = structlog.stdlib.get_logger("engine.mcp")
 
 
+@functools.cache
 def make_tools() -> list[types.Tool]:
     """The tools in the order of their table."""
     return [

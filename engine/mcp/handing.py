@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import structlog
 import trio
 
@@ -64,13 +65,12 @@ class Helper:
         self._env = {k: v for k, v in environ.items() if not k.startswith("ENGINE_")}
         self._log_file = log_file
         self._wanted = trio.Event()
-        self._began = trio.Event()  # a start was made, and is over
+        self._began = trio.Event()  # an attempt to start it is over
         self._trouble = "the MCP helper has not been started"
         self._control: trio.socket.SocketType | None = None
         self._sending = trio.Lock()
         self._clients: dict[int, trio.Event] = {}
         self._last_id = 0
-        self.pid: int | None = None
 
     async def serve(self) -> None:
         """Have a helper run from the first that is wanted on. Cancelling ends it in order."""
@@ -82,8 +82,7 @@ class Helper:
             except OSError as exc:
                 self._trouble = f"the MCP helper could not be started: {exc.strerror}"
                 log.error("mcp_helper_not_started", reason=exc.strerror)
-                self._began.set()
-            self._began = trio.Event()
+                self._tell_waiters()
 
     async def hand_over(self, stream: trio.SocketStream, seen: bytes, port: int | None) -> None:
         """Give a client to the helper, and come back when its connection has ended.
@@ -102,10 +101,15 @@ class Helper:
                 await control.sendmsg([packet], [rights])
             stream.socket.close()  # ours alone: the other one is the helper's
             await over.wait()
-        except OSError as exc:
+        except (OSError, trio.ClosedResourceError) as exc:
             raise HelperGone("the MCP helper ended; connect again") from exc
         finally:
             self._clients.pop(id_, None)
+
+    def _tell_waiters(self) -> None:
+        """Have those who wait for the helper look whether there is one; later ones wait anew."""
+        began, self._began = self._began, trio.Event()
+        began.set()
 
     async def _ready(self) -> trio.socket.SocketType:
         if self._control is None:
@@ -124,12 +128,13 @@ class Helper:
             control = trio.socket.from_stdlib_socket(ours)
             try:
                 await control.send(encode(self._setup))
-                self._control, self.pid = control, process.pid
+                self._control = control
                 log.info("mcp_helper_started", pid=process.pid)
-                self._began.set()
+                self._tell_waiters()
                 await self._listen(control)
             finally:
-                self._control = self.pid = None
+                self._control = None
+                self._tell_waiters()
                 for over in self._clients.values():
                     over.set()
                 control.close()
@@ -162,7 +167,11 @@ class Helper:
                 return
             if not packet:
                 return
-            said = decode_to_engine(packet)
+            try:
+                said = decode_to_engine(packet)
+            except msgspec.DecodeError as exc:  # it is not to be relied on
+                log.error("mcp_helper_misspoke", reason=str(exc))
+                return
             if isinstance(said, Closed):
                 if (over := self._clients.get(said.id)) is not None:
                     over.set()

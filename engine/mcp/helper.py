@@ -41,6 +41,7 @@ from engine.server.doors import Doors, bearer_of, values
 from engine.server.tokens import Tokens
 
 FLUSH_SECS: Final = 1.0  # when the engine ends: for answers that it has given to be passed on
+FACT_MAX: Final = 8_000  # characters of one fact in the log
 _DESCRIPTOR_BYTES: Final = array.array("i").itemsize
 
 log = structlog.stdlib.get_logger("engine.mcp")
@@ -76,15 +77,18 @@ class Control:
 
     def note(self, level: str, event: str, facts: dict[str, Any]) -> None:
         """Have the engine log a line; where it takes none now, it goes to standard error."""
-        shown = {name: value if _is_plain(value) else str(value) for name, value in facts.items()}
+        shown = {name: _plain(value) for name, value in facts.items()}
         try:
             self._plain.send(encode(Note(level=level, event=event, facts=shown)))
         except OSError:
             print(f"{level} {event} {shown}", file=sys.stderr, flush=True)
 
 
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, str | int | float | bool | None)
+def _plain(value: Any) -> Any:
+    """`value` as a packet may hold it."""
+    if isinstance(value, bool | int | float | None):
+        return value
+    return str(value)[-FACT_MAX:]  # the end of a traceback says what it was
 
 
 class _ToEngine(logging.Handler):

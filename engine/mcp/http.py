@@ -110,7 +110,7 @@ class HttpFace:
         headers = ctx.request.headers
         session = headers.get(SESSION_HEADER)
         name = name_of_client(client_name(ctx)) if session is None else name_of_session(session)
-        return self._peers.find(bearer_of([headers["authorization"]]), name)
+        return self._peers.find(bearer_of(headers.getlist("authorization")), name)
 
 
 def _check(doors: Doors, scope: Scope) -> None:

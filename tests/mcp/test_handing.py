@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import signal
@@ -15,6 +16,7 @@ from acceptance.running import NO_FLOOR, Engine
 from agents import facts_of, over_stdio, text_of
 
 from engine.mcp import handing
+from engine.mcp.control import Setup
 
 LIMIT = 60.0
 
@@ -107,3 +109,40 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         "importlib.util.find_spec", lambda name: None if name == "mcp" else found(name)
     )
     assert handing.missing() == "MCP is not installed here (mcp): pip install 'engine[mcp]'"
+
+
+async def test_a_helper_that_cannot_be_started_is_told_to_everyone_who_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_args: object, **_options: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(trio.lowlevel, "open_process", refuse)
+    setup = Setup(
+        home=str(tmp_path),
+        socket="/s",
+        agent_token="a",
+        observer_token="o",
+        human_token="h",
+        own_port=1,
+        hosts=[],
+        origins=[],
+    )
+    helper = handing.Helper(setup, {}, tmp_path / "log")
+    ours, theirs = trio.socket.socketpair()
+    said = []
+
+    async def hand_over() -> None:
+        with pytest.raises(handing.HelperGone) as caught:
+            await helper.hand_over(trio.SocketStream(theirs), b"", None)
+        said.append(str(caught.value))
+
+    with ours, theirs, trio.fail_after(LIMIT):
+        async with trio.open_nursery() as serving_nursery:
+            serving_nursery.start_soon(helper.serve)
+            for _ in range(2):  # and the next attempt is made for who comes later
+                async with trio.open_nursery() as client_nursery:
+                    client_nursery.start_soon(hand_over)
+                    client_nursery.start_soon(hand_over)
+            serving_nursery.cancel_scope.cancel()
+    assert said == ["the MCP helper could not be started: Cannot allocate memory"] * 4
