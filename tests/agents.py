@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 import httpx2
 import pytest
-from acceptance.running import PROGRAM, Engine
+from acceptance.running import PROGRAM, Engine, new_name
 from mcp import Client, types
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -58,15 +58,16 @@ async def over_http(
     *,
     url: str | None = None,
     mode: Mode = "auto",
-    name: str = "tester",
+    name: str | None = None,
     role: str = "agent",
     **more: Any,
 ) -> AsyncIterator[Client]:
-    """An agent that knows the engine's URL and a token."""
+    """An agent that knows the engine's URL and a token; since 2026 its name is the caller's."""
     headers = {"Authorization": f"Bearer {engine.token(role)}"}
     async with httpx2.AsyncClient(headers=headers, timeout=30.0) as http:
         transport = streamable_http_client(url or url_of(engine), http_client=http)
-        async with Client(transport, mode=mode, client_info=info(name), **more) as client:
+        who = info(name or new_name("http"))
+        async with Client(transport, mode=mode, client_info=who, **more) as client:
             yield client
 
 

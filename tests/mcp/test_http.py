@@ -80,14 +80,14 @@ async def test_at_an_address_of_its_own_it_is_the_same(engine: Engine) -> None:
         assert process.stdout is not None
         async with process.stdout:
             url = (await process.stdout.receive_some()).decode().strip()
-            async with over_http(engine, url=url) as agent:
+            async with over_http(engine, url=url, name="At Own") as agent:
                 result = await agent.call_tool("bash", {"command": "echo hi"})
             async with httpx2.AsyncClient() as http:
                 refused = await http.post(url, json=BODY)
             process.terminate()
             assert await process.wait() == 0
     assert text_of(result).endswith("\nhi")
-    assert facts_of(result)["as"] == "mcp-tester"
+    assert facts_of(result)["as"] == "mcp-at-own"
     assert refused.status_code == 401
 
 
