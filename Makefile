@@ -8,8 +8,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DELETE_ON_ERROR:
-.PHONY: install venv check format test demo cases bench plots reference soak fuzz crash-points hostile \
-	deliveries pollers lock clean
+.PHONY: install venv check format test demo cases bench bench-mcp plots reference soak fuzz \
+	crash-points hostile deliveries pollers lock clean
 
 install venv: $(STAMP)
 
@@ -46,6 +46,9 @@ bench: $(STAMP)
 plots: $(STAMP)
 	$(BIN)/python scripts/bench_plot.py $(ARGS)
 
+bench-mcp: $(STAMP)
+	$(BIN)/python scripts/bench_mcp.py
+
 reference: $(STAMP)
 	$(BIN)/python scripts/reference.py
 
@@ -75,7 +78,7 @@ hostile: $(STAMP)
 lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet pip-tools
-	build/lock/bin/pip-compile --quiet --upgrade --generate-hashes --extra dev \
+	build/lock/bin/pip-compile --quiet --upgrade --generate-hashes --extra dev --extra mcp \
 		--build-deps-for editable --allow-unsafe --strip-extras --no-emit-index-url \
 		--no-emit-options --no-emit-trusted-host --output-file requirements-dev.lock pyproject.toml
 

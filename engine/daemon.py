@@ -26,12 +26,14 @@ from engine.errors import InvalidState
 from engine.jobs.cgroup import JobCgroups, NoCgroup, take_cgroup
 from engine.jobs.oldlogs import serve_moves
 from engine.journal.journal import Journal
+from engine.mcp.control import Setup
+from engine.mcp.handing import Helper, HelperGone, missing
 from engine.model import now_ms, rfc3339
 from engine.server.counting import CountingLog, TimedExecutor, serve_counts
 from engine.server.dispatcher import Dispatcher
-from engine.server.doors import Doors
+from engine.server.doors import Doors, Refusal
 from engine.server.enginelog import LOG_SINK, configure_logging
-from engine.server.frontdoor import FrontDoor, Pages
+from engine.server.frontdoor import FrontDoor, HandOver, Pages
 from engine.server.homewatch import HomeWatch
 from engine.server.listeners import (
     PORT_FILE,
@@ -316,8 +318,17 @@ async def serve(
                 job_nursery.start_soon(supervisor.serve_mode)
                 kept = settings.log_file_bytes, settings.log_files
                 job_nursery.start_soon(serve_moves, home.keepers_log, *kept)
+                mcp = _make_mcp(home, settings, tokens, listeners, job_nursery)
                 await _serve_clients(
-                    home, services, tokens, listeners, stop, job_nursery, notify_fd, task_status
+                    home,
+                    services,
+                    tokens,
+                    listeners,
+                    stop,
+                    job_nursery,
+                    mcp,
+                    notify_fd,
+                    task_status,
                 )
                 job_nursery.cancel_scope.cancel()  # the engine's eyes on the jobs, not the jobs
             store_nursery.cancel_scope.cancel()
@@ -362,6 +373,39 @@ def _write_facts(home: Home, tokens: Tokens, tcp: trio.SocketListener, started_a
     )
 
 
+def _make_mcp(
+    home: Home,
+    settings: Settings,
+    tokens: Tokens,
+    listeners: _Listeners,
+    job_nursery: trio.Nursery,
+) -> HandOver:
+    """What hands clients on to the MCP helper, which outlives the front door by a moment: it writes
+    the answers that are given at the end."""
+    setup = Setup(
+        home=str(home.path),
+        socket=str(home.socket),
+        agent_token=tokens.agent,
+        observer_token=tokens.observer,
+        human_token=tokens.human,
+        own_port=tcp_port(listeners.tcp),
+        hosts=list(settings.allowed_hosts),
+        origins=list(settings.allowed_origins),
+    )
+    helper = Helper(setup, os.environ, home.keepers_log)
+    job_nursery.start_soon(helper.serve)
+
+    async def hand_over(stream: trio.SocketStream, seen: bytes, port: int | None) -> None:
+        if (lack := missing()) is not None:
+            raise Refusal(501, lack)
+        try:
+            await helper.hand_over(stream, seen, port)
+        except HelperGone as exc:
+            raise Refusal(503, str(exc)) from exc
+
+    return hand_over
+
+
 def _what_is_made_again(
     home: Home, settings: Settings, tokens: Tokens, listeners: _Listeners, started_at: int
 ) -> dict[str, Callable[[], None]]:
@@ -383,6 +427,7 @@ async def _serve_clients(
     sockets: _Listeners,
     stop: Stop,
     job_nursery: trio.Nursery,
+    mcp: HandOver,
     notify_fd: int | None,
     task_status: trio.TaskStatus[str],
 ) -> None:
@@ -412,6 +457,7 @@ async def _serve_clients(
             whoami=lambda: {"version": VERSION, "protocol": PROTOCOL, "startedAt": started_at},
         ),
         max_connections=settings.max_connections,
+        mcp=mcp,
     )
     close_door = trio.Event()
     async with trio.open_nursery() as door_nursery:

@@ -31,26 +31,38 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server": SHARED | {"threads", "protocol", "jobs", "store", "journal", "tasks"},
     "client": {"protocol", "errors", "model"},
     "cli": SHARED | {"client", "protocol"},
-    "daemon": SHARED | {"startup", "protocol", "jobs", "store", "journal", "tasks", "server"},
+    "mcp": {"client", "protocol"},
+    "daemon": SHARED
+    | {"startup", "protocol", "jobs", "store", "journal", "tasks", "server", "mcp"},
     "__main__": {"cli"},
     "__init__": set(),
 }
 
-# One module may do what its part may not: the program's own way to the daemon.
-EXCEPTIONS = {"cli/serve.py": {"daemon"}}
+# These may do what their part may not. The program has its ways to the daemon and to the pipe;
+# the daemon needs of mcp only what loads no SDK: tests/mcp sees to that.
+# The MCP helper checks each request at the engine's own doors.
+EXCEPTIONS = {
+    "cli/serve.py": {"daemon"},
+    "cli/mcp.py": {"mcp"},
+    "mcp/http.py": {"server"},
+    "mcp/helper.py": {"server"},
+    "mcp/forward.py": {"server"},
+}
 
 # Foreign module -> the parts that may import it. What is not named here is free.
 ONLY_IN: dict[str, set[str]] = {
     "rich": {"cli"},
     "click": {"cli"},
     "sqlite3": {"store", "server", "daemon"},  # the daemon knows the store's errors by name
-    "h11": {"server"},
-    "trio_websocket": {"server", "client"},
+    "h11": {"server", "mcp"},
+    "trio_websocket": {"server", "client", "mcp"},
     "wsproto": {"server", "client"},
-    "socket": {"keeper", "jobs", "server", "client", "daemon"},  # tasks know no socket
-    "subprocess": {"keeper", "jobs", "client", "cli"},  # the server starts no process
+    "socket": {"keeper", "jobs", "server", "client", "daemon", "mcp"},  # tasks know no socket
+    "subprocess": {"keeper", "jobs", "client", "cli", "mcp"},  # the server starts no process
     "multiprocessing": set(),
-    "trio": {"threads", "jobs", "store", "tasks", "server", "client", "daemon"},
+    "trio": {"threads", "jobs", "store", "tasks", "server", "client", "daemon", "mcp"},
+    "mcp": {"mcp"},
+    "hypercorn": {"mcp"},
     "asyncio": set(),
 }
 

@@ -88,8 +88,8 @@ class App:
         nobody's position moves. `timeout`: seconds that the person waits for all of it.
         """
         from engine.client.blocking import Client
-        from engine.client.link import spot
         from engine.client.places import find_place
+        from engine.client.sockets import spot
 
         home = self.home
         may_start = starts and not (self.options.get("no_start") or self.url)

@@ -40,6 +40,7 @@ VERBS: Final = {
     "forget": ("control", "Drop ended tasks and their files now."),
     "reset": ("control", "Start the caller's shell or Python session afresh."),
     "call": ("control", "Call any method and print its reply."),
+    "mcp": ("mcp", "Speak MCP: what an agent's configuration starts."),
     "serve": ("serve", "Run the engine."),
     "stop": ("status", "Stop the engine; jobs run on."),
     "doctor": ("doctor", "What is wrong here, and how to mend it."),

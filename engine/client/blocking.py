@@ -20,9 +20,10 @@ from engine.client.errors import (
     TokenRefused,
     Unsendable,
 )
-from engine.client.link import Link, Wake, open_link, spot, wait_readable
+from engine.client.link import Link, Wake, open_link
 from engine.client.places import Place
 from engine.client.schedule import ANSWER_SECS, PATIENCE, Bound, Schedule
+from engine.client.sockets import spot, wait_readable
 from engine.client.wire import Answer, Params
 
 __all__ = ["Client", "Ticket"]

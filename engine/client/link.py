@@ -5,8 +5,6 @@ Waits end at a deadline or when a `Wake` becomes readable (a signal came), never
 
 from __future__ import annotations
 
-import os
-import select
 import socket
 import time
 from collections import deque
@@ -16,18 +14,16 @@ from engine.client.errors import (
     ConnectionLost,
     NotReachable,
     ProtocolFailure,
-    TokenRefused,
     Unsendable,
 )
 from engine.client.framing import Closed, Framing, Message, Opened, Rejected
-from engine.client.places import FACTS, Place, is_alive, tilde
+from engine.client.places import Place
+from engine.client.sockets import HANDSHAKE_WAIT, open_socket, refusal, spot, wait_readable
 
-HANDSHAKE_WAIT: Final = 10.0  # seconds; the engine's front door gives up after the same time
 SEND_WAIT: Final = 30.0  # seconds in which the engine takes none of what we send
 CHUNK: Final = 1 << 18  # bytes a read
 GOING_AWAY: Final = 1001  # close codes: RFC 6455, 7.4.1
 TOO_BIG: Final = 1009
-MAX_SOCKET_PATH: Final = 107  # bytes that fit in sockaddr_un
 
 
 class Wake(Protocol):
@@ -37,35 +33,6 @@ class Wake(Protocol):
 
     def drain(self) -> None:
         """Make it unreadable again; what happened is kept for whoever looks."""
-
-
-def wait_readable(fds: list[int], until: float | None) -> set[int]:
-    """Those of `fds` that can be read; none when the monotonic clock has reached `until`."""
-    poll = select.poll()
-    for fd in fds:
-        poll.register(fd, select.POLLIN)
-    left = None if until is None else max(0.0, until - time.monotonic()) * 1000
-    return {fd for fd, _ in poll.poll(left)}
-
-
-def connect_unix(path: str, timeout: float) -> socket.socket:
-    """A socket connected to `path`, which may be longer than the kernel's address field."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.settimeout(timeout)
-    try:
-        if len(os.fsencode(path)) <= MAX_SOCKET_PATH:
-            sock.connect(path)
-            return sock
-        folder, name = os.path.split(path)
-        fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            sock.connect(f"/proc/self/fd/{fd}/{name}")
-        finally:
-            os.close(fd)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
 
 
 class Link:
@@ -175,16 +142,7 @@ def open_link(place: Place, wake: Wake | None = None, until: float | None = None
     """
     now = time.monotonic()
     limit = now + HANDSHAKE_WAIT if until is None else min(until, now + HANDSHAKE_WAIT)
-    timeout = max(0.001, limit - now)  # 0 would mean: not at all
-    try:
-        if place.socket is not None:
-            sock = connect_unix(place.socket, timeout)
-        else:
-            assert place.address is not None
-            sock = socket.create_connection(place.address, timeout=timeout)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except OSError as exc:
-        raise unreachable(place, exc) from exc
+    sock = open_socket(place, max(0.001, limit - now))  # 0 would mean: not at all
     link = Link(sock, place, wake)
     try:
         link.shake_hands(limit)
@@ -195,37 +153,3 @@ def open_link(place: Place, wake: Wake | None = None, until: float | None = None
         sock.close()
         raise
     return link
-
-
-def spot(place: Place) -> str:
-    """Where the connection goes, for people."""
-    return tilde(place.socket) if place.socket is not None else place.url
-
-
-def unreachable(place: Place, exc: OSError) -> NotReachable:
-    """What to say where no connection could be made, and whether nobody listens."""
-    reason = {
-        ConnectionRefusedError: "refused",
-        FileNotFoundError: "no socket",
-        PermissionError: "permission denied",
-        TimeoutError: "no answer",
-    }.get(type(exc), (exc.strerror or str(exc)).lower())
-    lines = [f"not reachable at {spot(place)} ({reason})"]
-    if place.socket is not None and place.pid is not None:
-        state = "is there and does not listen" if is_alive(place.pid) else "is gone"
-        lines.append(f"{FACTS} names pid {place.pid}, which {state}. Start it: engine serve")
-    absent = place.socket is not None and reason in ("refused", "no socket")
-    return NotReachable(*lines, absent=absent)
-
-
-def refusal(place: Place, status: int) -> NotReachable:
-    """What to say where the front door answered with this HTTP status."""
-    if status == 401:
-        where, file = place.url or spot(place), tilde(place.token_from)
-        if file:
-            return TokenRefused(f"token refused (401) by {where}; it was read from {file}")
-        return TokenRefused(
-            f"token refused (401) by {where}",
-            f"{FACTS} was read from {tilde(place.home)}. Another engine may own this port.",
-        )
-    return NotReachable(f"refused ({status}) by {spot(place)}")

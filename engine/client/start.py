@@ -8,8 +8,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from engine.client.errors import CannotStart
-from engine.client.link import wait_readable
 from engine.client.places import tilde
+from engine.client.sockets import wait_readable
 
 if TYPE_CHECKING:
     import subprocess

@@ -21,16 +21,15 @@ from trio_websocket import (
 
 from engine.client.errors import ConnectionLost, NotReachable
 from engine.client.framing import MAX_MESSAGE, PATH
-from engine.client.link import (
-    GOING_AWAY,
+from engine.client.link import GOING_AWAY, SEND_WAIT
+from engine.client.places import Place
+from engine.client.sockets import (
     HANDSHAKE_WAIT,
     MAX_SOCKET_PATH,
-    SEND_WAIT,
     refusal,
     spot,
     unreachable,
 )
-from engine.client.places import Place
 
 RECEIVE_BYTES: Final = 1 << 16  # a read
 CLOSE_WAIT: Final = 0.25  # seconds for the engine to take our goodbye; it answers within one
@@ -84,7 +83,8 @@ class _Stream(trio.abc.Stream):
         await self._stream.aclose()
 
 
-async def _open_stream(place: Place) -> trio.SocketStream:
+async def open_stream(place: Place) -> trio.SocketStream:
+    """A connection to `place` before any protocol. Raises OSError."""
     if place.address is not None:
         return await trio.open_tcp_stream(*place.address)
     assert place.socket is not None
@@ -132,7 +132,7 @@ async def open_websocket(place: Place) -> AsyncIterator[WebSocketConnection]:
     """
     try:
         with trio.fail_after(HANDSHAKE_WAIT):
-            socket = await _open_stream(place)
+            socket = await open_stream(place)
     except OSError as exc:
         raise unreachable(place, exc) from exc
     except trio.TooSlowError:

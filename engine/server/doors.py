@@ -72,7 +72,7 @@ class Doors:
         tokens = [name for name in offered if name.startswith(TOKEN_PREFIX)]
         authorization = values(headers, b"authorization")
         if authorization:
-            role = self._role_of(_bearer(authorization))
+            role = self._role_of(bearer_of(authorization))
         else:
             role = self._role_of(tokens[0].removeprefix(TOKEN_PREFIX) if len(tokens) == 1 else "")
         if role is None:
@@ -140,7 +140,8 @@ def _listed(headers: Headers, name: bytes) -> list[str]:
     return [item.strip() for item in items if item.strip()]
 
 
-def _bearer(authorization: list[str]) -> str:
+def bearer_of(authorization: list[str]) -> str:
+    """The token in the values of the header `Authorization`; empty where there is not one."""
     scheme, _, token = authorization[0].partition(" ")
     return token.strip() if len(authorization) == 1 and scheme.lower() == "bearer" else ""
 

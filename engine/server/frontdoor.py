@@ -1,14 +1,15 @@
 """The one way in: accept, read the head, check the doors, then a page or a websocket.
 
-Plain HTTP is answered from a small table, one request a connection; `/rpc` is handed on. What a
-method does, and what readiness means, is brought in from outside. One client's fault never leaves
-its own nursery.
+Plain HTTP is answered from a small table, one request a connection; `/rpc` and `/mcp` are handed
+on. What a method does, what readiness means, and who speaks MCP is brought in from outside. One
+client's fault never leaves its own nursery.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
 from http import HTTPStatus
@@ -41,6 +42,7 @@ BACKOFF_SECS: Final = 0.1  # after an accept for which the system had no descrip
 DRAIN_SECS: Final = 2.0  # at the end, for replies under way to be written
 
 RPC_PATH: Final = "/rpc"
+MCP_PATH: Final = "/mcp"
 _NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 _GONE_BEFORE: Final = frozenset({errno.ECONNABORTED, errno.EPROTO})
 
@@ -63,12 +65,27 @@ class Pages:
     whoami: Callable[[], Mapping[str, Any]]
 
 
+# Takes a client that is let in, the bytes read from it so far, and the TCP port that it came to
+# (None: the socket in the home); comes back when the client is gone. Raises `Refusal`.
+HandOver = Callable[[trio.SocketStream, bytes, int | None], Awaitable[None]]
+
+
+async def _refuse_mcp(stream: trio.SocketStream, seen: bytes, port: int | None) -> None:
+    raise Refusal(501, "this engine does not offer MCP")
+
+
 class FrontDoor:
     def __init__(
-        self, dispatcher: Dispatcher, pages: Pages, *, max_connections: int = MAX_CONNECTIONS
+        self,
+        dispatcher: Dispatcher,
+        pages: Pages,
+        *,
+        max_connections: int = MAX_CONNECTIONS,
+        mcp: HandOver = _refuse_mcp,
     ) -> None:
         self._dispatcher = dispatcher
         self._pages = pages
+        self._mcp = mcp
         self._max_connections = max_connections
         self._trimmer = Trimmer(find_trim())
         self._inside = 0  # clients that are let in
@@ -157,6 +174,12 @@ class FrontDoor:
                 let_in()
                 await self._serve_websocket(head_stream, admission)
                 return
+            if path == MCP_PATH:
+                doors.admit(request.headers)
+                with self._inside_of(doors):
+                    let_in()
+                    await self._mcp(stream, seen, doors.port)
+                return
             response = self._page(path, request, doors)
         except h11.RemoteProtocolError as exc:
             response = Response(exc.error_status_hint, b"bad request\n")
@@ -197,13 +220,27 @@ class FrontDoor:
         if request.method != b"GET" or not wants_websocket(request.headers):
             raise Refusal(426, "expected a websocket handshake", [("Upgrade", "websocket")])
         check_handshake(request.headers)
+        self._check_room(doors)
+        return admission
+
+    def _check_room(self, doors: Doors) -> None:
+        """Raise `Refusal` where as many clients are in as may be."""
         limit = f"max_connections = {self._max_connections}"
         kept = 0 if doors.port is None else self._max_connections // UNIX_SHARE
         if self._inside >= self._max_connections - kept:
             limit += f", {kept} of them for the Unix socket" if kept else ""
             text = f"as many connections are open as may be ({limit}); close one"
             raise Refusal(503, text)
-        return admission
+
+    @contextmanager
+    def _inside_of(self, doors: Doors) -> Iterator[None]:
+        """A place inside for a client. Raises `Refusal` where there is none."""
+        self._check_room(doors)
+        self._inside += 1
+        try:
+            yield
+        finally:
+            self._inside -= 1
 
     async def _serve_websocket(self, stream: HeadStream, admission: Admission) -> None:
         """Shake hands with the client and hand it on to a `Connection`."""
