@@ -38,6 +38,7 @@ class App:
     subject: str = ""
     shown: str = ""
     as_job: bool = False
+    has_stdout: bool = True  # whether we were given one
     _client: Client | None = field(default=None, repr=False)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,14 +13,17 @@ from engine.cli.app import App
 from engine.cli.console import Console
 from engine.cli.verbs import Verb, task_argument, verb
 
+if TYPE_CHECKING:
+    from engine.client.errors import Refused
+
 CANCEL_BUDGET: Final = 20.0  # seconds: the grace and what follows it, with room
 
 
 @click.command(
     "cancel",
     cls=Verb,
-    help="End these tasks, with all their processes, and wait until they are gone; --all: whatever "
-    "the caller has running or queued.",
+    help="End these tasks, or all seats of these rounds, with all their processes, and wait until "
+    "they are gone; --all: whatever the caller has running or queued.",
 )
 @task_argument("ids", nargs=-1, metavar="ID...")
 @click.option("--all", "everything", is_flag=True, help="All that the caller has.")
@@ -61,7 +64,6 @@ def _each(
     app: App, *, ids: tuple[str, ...], force: bool, act: Callable[[App, Any, str, bool], None]
 ) -> int:
     """Do `act` to each; one that is refused does not keep the others from it."""
-    from engine.cli.handles import resolve
     from engine.cli.report import report_error
     from engine.client.errors import AmbiguousHandle, ConnectionLost, Refused
 
@@ -69,19 +71,76 @@ def _each(
     code = exits.DONE
     for given in dict.fromkeys(ids):
         try:
-            act(app, client, resolve(app, client, given), force)
+            act(app, client, given, force)
         except (Refused, AmbiguousHandle, ConnectionLost) as exc:
             code = max(code, report_error(app, exc))
     return code
 
 
-def _cancel(app: App, client: Any, handle: str, force: bool) -> None:
-    from engine.cli.handles import as_param, task_of
+def _cancel(app: App, client: Any, given: str, force: bool) -> None:
+    from engine.cli.handles import as_param, resolve
+
+    if given.startswith("r"):
+        _cancel_round(app, client, given, force)
+        return
+    handle = resolve(app, client, given)
+    params = {"as": app.caller, **as_param(handle), "force": force or None}
+    _tell(app, client, handle, client.call("cancel", params, budget=CANCEL_BUDGET))
+
+
+def _cancel_round(app: App, client: Any, given: str, force: bool) -> None:
+    """Cancel the seats that have not ended, all at once: each may need its grace.
+
+    Those that wait first, so that none of them starts in place of one that ends. Raises `Refused`
+    for a round that there is not, and at last what one of its seats was refused for.
+    """
+    from engine.cli.handles import resolve_round
+    from engine.cli.roundwatch import read_round
+    from engine.cli.words import is_waiting
+
+    round_id = resolve_round(app, client, given)
+    rows = read_round(client, round_id)["seats"].values()
+    left = [row for row in rows if row["status"] not in (*exits.ENDED, "forgotten")]
+    waiting = [row for row in left if is_waiting(row)]
+    running = [row for row in left if not is_waiting(row)]
+    refused = [*_cancel_seats(app, client, waiting, force)]
+    refused += _cancel_seats(app, client, running, force)
+    if refused:
+        raise refused[-1]
+    if not left and not app.json:
+        app.console.say(f"no seat of {round_id} runs or waits")
+
+
+def _cancel_seats(app: App, client: Any, rows: list[dict[str, Any]], force: bool) -> list[Refused]:
+    """Cancel these side by side; what was refused, but for those that are gone meanwhile."""
+    from engine.cli.handles import as_param
+    from engine.cli.words import row_handle
+    from engine.client.errors import EXPIRED_HANDLE, UNKNOWN_HANDLE
+
+    common, asked = {"as": app.caller, "force": force or None}, {}
+    for row in rows:
+        params = {**common, "kickoffId": row["kickoffId"]}
+        asked[client.submit("cancel", params, budget=CANCEL_BUDGET).id] = row_handle(row)
+    refused = []
+    while asked:
+        got = client.next_answer(None)
+        if got is None or got[0].id not in asked:
+            continue
+        handle, answer = asked.pop(got[0].id), got[1]
+        if answer.error is None:
+            _tell(app, client, handle, {**as_param(handle), **answer.result})
+        elif answer.error.code not in (UNKNOWN_HANDLE, EXPIRED_HANDLE):
+            app.subject = handle
+            refused.append(answer.error)
+    return refused
+
+
+def _tell(app: App, client: Any, handle: str, reply: dict[str, Any]) -> None:
+    """Print what became of a cancel."""
+    from engine.cli.handles import task_of
     from engine.cli.words import cancelled
     from engine.client.wire import to_json
 
-    params = {"as": app.caller, **as_param(handle), "force": force or None}
-    reply = client.call("cancel", params, budget=CANCEL_BUDGET)
     if app.json:
         app.console.line(to_json(reply))
         return
@@ -133,10 +192,12 @@ def _pid(survivor: Any) -> Any:
     return survivor.get("pid") if isinstance(survivor, dict) else survivor
 
 
-def _forget(app: App, client: Any, handle: str, force: bool) -> None:
+def _forget(app: App, client: Any, given: str, force: bool) -> None:
+    from engine.cli.handles import resolve
     from engine.client.errors import ConnectionLost
     from engine.client.wire import to_json
 
+    handle = resolve(app, client, given)
     task_id = "t" + handle[1:] if handle.startswith("k") else handle
     params = {"as": app.caller, "taskId": task_id, "force": force or None}
     try:

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import signal
 from typing import Any, Final
 
 from engine.cli import exits, words
 from engine.cli.app import App
 from engine.cli.handles import as_param, resolve_any
 from engine.cli.report import report
+from engine.cli.signals import left_by, terminable
 from engine.cli.view import safe
 from engine.client.blocking import Client, Ticket
 from engine.client.cursors import HOLD
@@ -125,14 +125,13 @@ class Detached:
         if self._params.get("ready_when") is None or self._then.is_refused:
             return self._tell(reply)
         name = words.handle(reply)
-        # `timeout 60 engine run -d …` is how a script bounds this: it is to hear of the id, too.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
-            return self._await_ready(client, reply)
-        except KeyboardInterrupt:
+            with terminable():  # `timeout 60 engine run -d …` is how a script bounds this
+                return self._await_ready(client, reply)
+        except KeyboardInterrupt as exc:
             app.console.end_interrupted()
             app.console.say(f"{name} runs on; engine wait {name}", always=True)
-            return exits.INTERRUPTED
+            return left_by(exc)
 
     def _tell(self, reply: dict[str, Any]) -> int:
         self._app.console.line(to_json(reply) if self._app.json else words.handle(reply))
@@ -179,8 +178,9 @@ class Detached:
     def _ended(self, client: Client, record: dict[str, Any]) -> int:
         """The job has ended and was never ready: one line, and its exit code, which is not 0."""
         name = words.handle(record)
+        is_skipped = record["status"] == "skipped"
         line = words.run_ended(record) or f"{name} succeeded"
-        if not words.unstarted(record):
+        if not (is_skipped or words.unstarted(record)):
             said = _last_said(client, record)
             line += f", before it was ready{said and ': '}{said}; engine output {name}"
         self._app.console.say(line)

@@ -127,6 +127,7 @@ def _until(timeout: float | None) -> float | None:
 def _spent(app: App, client: Any, pending: list[str], again: str) -> int:
     """Say what has not ended, of one task also why, and that by `again` it is waited for."""
     from engine.cli.handles import as_param
+    from engine.cli.report import report_spent
 
     if len(pending) == 1 and not pending[0].startswith("r"):
         row = client.call("read_task", as_param(pending[0]))  # as nobody, who is told nothing by it
@@ -135,5 +136,5 @@ def _spent(app: App, client: Any, pending: list[str], again: str) -> int:
         more = len(pending) - NAMED
         names = " ".join(pending[:NAMED]) + (f" and {more} more" if more > 0 else "")
         state = f"{words.going_on(len(pending))}: {names}"
-    app.console.say(f"{state}; {again}")
+    report_spent(app, f"{state}; {again}")
     return exits.STILL_RUNNING

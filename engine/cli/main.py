@@ -129,34 +129,41 @@ cli = LazyGroup(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
-    open_standard_streams()
+    closed = open_standard_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(run(given, dict(os.environ)))
+    sys.exit(run(given, dict(os.environ), closed))
 
 
-def open_standard_streams() -> None:
-    """Point 0, 1 and 2 at nothing where they are closed.
+def open_standard_streams() -> frozenset[int]:
+    """Point 0, 1 and 2 at nothing where they are closed; those that were.
 
     Else the next file or socket that is opened has that number, and is taken for the stream.
     """
+    closed = set[int]()
     for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(fd)
         except OSError:
+            closed.add(fd)
             opened = os.open(os.devnull, os.O_RDWR)
             if opened != fd:  # not the lowest that is free: a thread was quicker
                 os.dup2(opened, fd)
                 os.close(opened)
             os.set_inheritable(fd, True)
             setattr(sys, name, open(fd, mode, closefd=False))  # noqa: SIM115
+    return frozenset(closed)
 
 
-def run(given: list[str], environ: dict[str, str]) -> int:
-    """Run the command line with these arguments; the exit code comes back."""
+def run(given: list[str], environ: dict[str, str], closed: frozenset[int] = frozenset()) -> int:
+    """Run the command line with these arguments; the exit code comes back.
+
+    `closed`: the standard streams that lead nowhere because nobody gave them.
+    """
     app = App(
         options={"json": "--json" in _before_dashes(given)},
         environ=environ,
         console=console_of({}, environ),
+        has_stdout=1 not in closed,
     )
     guess = _guess_verb(given)
     try:

@@ -6,13 +6,15 @@ of the caller's own would say that what came last has been shown.
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from typing import Any, Final
 
 from engine.cli import exits, screens, words
 from engine.cli.app import App
 from engine.cli.view import safe
-from engine.client.errors import Refused
+from engine.client.errors import CannotWrite, Refused
 from engine.client.wire import to_json
 
 HOLD: Final = 240.0  # seconds that the engine holds a wait for many
@@ -25,7 +27,12 @@ class ManyWait:
     """One call after the other; each acknowledges what the one before it brought."""
 
     def __init__(self, app: App, client: Any, ids: list[str] | None, until: float | None) -> None:
-        """`ids`: None is the inbox. `until`: by the monotonic clock."""
+        """`ids`: None is the inbox. `until`: by the monotonic clock.
+
+        Raises `CannotWrite` where there is no stdout: what is shown to nobody is not received.
+        """
+        if not app.has_stdout:
+            raise CannotWrite(f"the output cannot be written: {os.strerror(errno.EBADF)}")
         self._app, self._client = app, client
         self._ids, self._until = ids, until
         self._delivery: str | None = None

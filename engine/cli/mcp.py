@@ -28,7 +28,7 @@ _PIPE: Final = (
 )
 @click.option(
     "--max-wait",
-    type=Seconds(min=0),
+    type=Seconds(0),
     metavar="S",
     help="No call waits longer: for agents that give up early.",
 )

@@ -44,6 +44,14 @@ def report(
     app.console.raw_error(to_json({"error": error}))
 
 
+def report_spent(app: App, line: str) -> None:
+    """Say that time was up before the end, which `-q` leaves to the exit code."""
+    if app.json:
+        report(app, "still_running", [line])
+    else:
+        app.console.say(line)
+
+
 def report_error(app: App, exc: ClientError) -> int:
     """Report `exc`; the exit code for it."""
     from engine.cli.words import refusal

@@ -12,7 +12,7 @@ import click
 
 from engine.cli import exits
 from engine.cli.app import App
-from engine.cli.signals import REDRAWING, Signals
+from engine.cli.signals import REDRAWING, Signals, left_by, terminable
 from engine.cli.verbs import Helped, Verb, verb
 from engine.client.identity import is_text
 
@@ -148,6 +148,8 @@ def _check_junit(path: str | None) -> None:
 
     if path is None:
         return
+    if not path:
+        raise click.UsageError("--junit: the name of the file is empty")
     if path == "-":
         raise click.UsageError("--junit - : give a file; stdout has the ends of the seats")
     try:
@@ -219,18 +221,21 @@ def _follow(
 ) -> int:
     """Show the round to its end, then what went wrong; the exit code."""
     from engine.cli import roundscreen
+    from engine.cli.report import report_spent
     from engine.cli.roundwatch import RoundWatch, quoted_lines
     from engine.cli.tasks import error_lines
 
     watch = RoundWatch(app, client, round_id, until)
     try:
-        watch.run(signals)
-    except KeyboardInterrupt:
+        with terminable():
+            watch.run(signals)
+    except KeyboardInterrupt as exc:
         app.console.end_interrupted()
-        app.console.say(f"round {round_id} goes on; engine wait {round_id}", always=True)
-        return exits.INTERRUPTED
+        goes_on = f"round {round_id} goes on; engine wait {round_id}, or engine cancel {round_id}"
+        app.console.say(goes_on, always=True)
+        return left_by(exc)
     if watch.ended is None:
-        app.console.say(f"round {round_id} goes on; engine wait {round_id}")
+        report_spent(app, f"round {round_id} goes on; engine wait {round_id}")
         return exits.STILL_RUNNING
     names = roundscreen.failed(watch.rows)
     errors = {name: error_lines(client, watch.rows[name]) for name in names}
@@ -284,7 +289,7 @@ def _show(app: App, *, round_id: str) -> int:
     view = app.console.view()
     if not view.is_terminal:
         for name, row in rows.items():
-            app.console.line(roundscreen.plain_seat(name, row))
+            app.console.line(roundscreen.plain_seat(name, row, view.now))
         for name in rows:
             for line in roundscreen.seat_errors(name, rows[name], (), view):
                 app.console.line(line)

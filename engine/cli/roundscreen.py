@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from engine.cli import exits, units, words
@@ -92,8 +93,10 @@ def last_words(row: Row, tail: str) -> str:
     return safe(words.blocked(row) or words.spawn_error(row) or tail)
 
 
-def plain_seat(name: str, row: Row) -> str:
-    """The end of a seat on one line, for pipes."""
+def plain_seat(name: str, row: Row, now: datetime) -> str:
+    """The end of a seat on one line, for pipes; of one that runs how long it does by `now`."""
+    if row.get("durationMs") is None and row.get("startedAt"):
+        row = {**row, "durationMs": units.since(row["startedAt"], now)}
     return f"{words.plain_ended(row)} {name} {safe(row['title'])}".rstrip()
 
 

@@ -152,7 +152,7 @@ class RoundWatch:
         elif row["status"] in exits.ENDED and row["kickoffId"] not in self._told:
             self._told.add(row["kickoffId"])
             if not self._app.json:
-                self._app.console.line(roundscreen.plain_seat(name, row))
+                self._app.console.line(roundscreen.plain_seat(name, row, self._app.console.now()))
 
     # What is shown.
 

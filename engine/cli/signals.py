@@ -4,10 +4,36 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
 REDRAWING: Final = (signal.SIGWINCH, signal.SIGCONT)  # what a screen looks different after
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came, where Ctrl-C has something to say."""
+
+
+def left_by(exc: KeyboardInterrupt) -> int:
+    """The exit code of a verb that was left: that of Ctrl-C, or of SIGTERM."""
+    return 128 + (signal.SIGTERM if isinstance(exc, Terminated) else signal.SIGINT)
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Have SIGTERM raise `Terminated` in the block: `timeout` and CI end a command by it, and are
+    to hear the same words as who presses Ctrl-C. Main thread only."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class Signals:

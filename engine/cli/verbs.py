@@ -17,10 +17,13 @@ from engine.cli.app import AS_JOB, META, App
 from engine.cli.console import Console
 
 
-class Seconds(click.FloatRange):
-    """A span of time: a number that is finite."""
+class Seconds(click.types.FloatParamType):
+    """A span of time: a number that is finite, and not below `least`."""
 
     name = "seconds"
+
+    def __init__(self, least: float | None = None) -> None:
+        self._least = least
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -28,10 +31,9 @@ class Seconds(click.FloatRange):
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
+        if self._least is not None and number < self._least:
+            self.fail(f"{value} is less than {self._least:g}.", param, ctx)
         return number
-
-    def _describe_range(self) -> str:
-        return ""
 
 
 def _show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -79,7 +81,7 @@ def common_options() -> list[click.Parameter]:
         value("--as", "as_", metavar="NAME", about="Who asks (ENGINE_CALLER)."),
         value(
             "--reconnect",
-            kind=Seconds(min=0),
+            kind=Seconds(0),
             metavar="S",
             about="How long to try again after a lost connection (60).",
         ),

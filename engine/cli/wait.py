@@ -25,7 +25,7 @@ LIVE_CALLS: Final = 32  # a second, for a screen that shows how things stand mea
 )
 @task_argument("ids", nargs=-1, metavar="[ID...]")
 @click.option("--any", "first", is_flag=True, help="For the first of them; exits as it did.")
-@click.option("--timeout", type=Seconds(min=0), metavar="S", help="Give up: exit 75.")
+@click.option("--timeout", type=Seconds(0), metavar="S", help="Give up: exit 75.")
 @log_options
 @click.pass_context
 def wait_verb(
@@ -192,12 +192,13 @@ class Waiter:
     def exit_code(self) -> int:
         """As one task did; of several, 0 when all succeeded. Says which still run."""
         from engine.cli import words
+        from engine.cli.report import report_spent
 
         left = [h for h in self._handles if h not in self._records]
         if len(left) == 1:
             row = self._rows[left[0]]
             state = words.still(row, self._app.console.now())
-            self._app.console.say(f"{state}; engine wait {words.row_handle(row)}")
+            report_spent(self._app, f"{state}; engine wait {words.row_handle(row)}")
         elif left:
             names = " ".join(left)
             waiting = sum(words.is_waiting(self._rows[h]) for h in left)
@@ -206,7 +207,7 @@ class Waiter:
                 if not waiting
                 else (f"{len(left)} have not ended ({waiting} of them queued)")
             )
-            self._app.console.say(f"{state}; engine wait {names}")
+            report_spent(self._app, f"{state}; engine wait {names}")
         if left:
             return exits.STILL_RUNNING
         if self._app.as_job:

@@ -267,7 +267,7 @@ class Client:
             if answer is not None:
                 self._calls.take(answer)
             elif time.monotonic() >= until:
-                raise ConnectionLost("no answer")
+                raise NotReachable("not reachable (no answer)")
 
     def _flush(self) -> None:
         """Send what there is to send, where there is a connection."""

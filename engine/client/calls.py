@@ -303,4 +303,5 @@ def ungreeted(exc: ConnectionLost | ProtocolFailure) -> NotReachable:
     """The error of an attempt that ended between the handshake and the answer to hello."""
     if isinstance(exc, ConnectionLost) and exc.is_goodbye:
         return NotReachable(str(exc), absent=True)  # the next one will have an engine of its own
-    return NotReachable(f"not reachable ({exc})")
+    # Nothing but hello has been asked: one that was killed by now is as one that was not there.
+    return NotReachable(f"not reachable ({exc})", absent=isinstance(exc, ConnectionLost))

@@ -18,7 +18,14 @@ from engine.client.errors import (
 )
 from engine.client.framing import Closed, Framing, Message, Opened, Rejected
 from engine.client.places import Place
-from engine.client.sockets import HANDSHAKE_WAIT, open_socket, refusal, spot, wait_readable
+from engine.client.sockets import (
+    HANDSHAKE_WAIT,
+    hung_up,
+    open_socket,
+    refusal,
+    spot,
+    wait_readable,
+)
 
 SEND_WAIT: Final = 30.0  # seconds in which the engine takes none of what we send
 CHUNK: Final = 1 << 18  # bytes a read
@@ -138,7 +145,7 @@ class Link:
 def open_link(place: Place, wake: Wake | None = None, until: float | None = None) -> Link:
     """A connection to `place`, upgraded. `until`: give up earlier than usual.
 
-    Raises `NotReachable`.
+    Raises `NotReachable`; `absent` also where the engine went away in the handshake.
     """
     now = time.monotonic()
     limit = now + HANDSHAKE_WAIT if until is None else min(until, now + HANDSHAKE_WAIT)
@@ -146,7 +153,10 @@ def open_link(place: Place, wake: Wake | None = None, until: float | None = None
     link = Link(sock, place, wake)
     try:
         link.shake_hands(limit)
-    except (ConnectionLost, ProtocolFailure) as exc:
+    except ConnectionLost as exc:
+        sock.close()
+        raise hung_up(place, str(exc)) from exc
+    except ProtocolFailure as exc:
         sock.close()
         raise NotReachable(f"not reachable at {spot(place)} ({exc})") from exc
     except BaseException:

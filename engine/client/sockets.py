@@ -81,6 +81,16 @@ def unreachable(place: Place, exc: OSError) -> NotReachable:
     return NotReachable(*lines, absent=absent)
 
 
+def hung_up(place: Place, reason: str) -> NotReachable:
+    """What to say of one that ended the connection before it had let us in.
+
+    Nothing has been asked by then: so goes an engine that is killed, and another may be started.
+    """
+    return NotReachable(
+        f"not reachable at {spot(place)} ({reason})", absent=place.socket is not None
+    )
+
+
 def refusal(place: Place, status: int) -> NotReachable:
     """What to say where the front door answered with this HTTP status."""
     if status == 401:

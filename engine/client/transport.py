@@ -26,6 +26,7 @@ from engine.client.places import Place
 from engine.client.sockets import (
     HANDSHAKE_WAIT,
     MAX_SOCKET_PATH,
+    hung_up,
     refusal,
     spot,
     unreachable,
@@ -74,7 +75,11 @@ class _Stream(trio.abc.Stream):
         return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        await self._stream.send_all(data)
+        try:
+            await self._stream.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self.ended.set()
+            raise
 
     async def wait_send_all_might_not_block(self) -> None:
         await self._stream.wait_send_all_might_not_block()
@@ -120,8 +125,9 @@ async def _shake_hands(nursery: trio.Nursery, stream: _Stream, place: Place) -> 
                 max_message_size=MAX_MESSAGE,
                 receive_buffer_size=RECEIVE_BYTES,
             )
-    reason = "connection lost" if stream.ended.is_set() else "no answer"
-    raise NotReachable(f"not reachable at {spot(place)} ({reason})")
+    if stream.ended.is_set():
+        raise hung_up(place, "connection lost")
+    raise NotReachable(f"not reachable at {spot(place)} (no answer)")
 
 
 @asynccontextmanager

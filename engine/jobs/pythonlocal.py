@@ -21,6 +21,7 @@ from engine.jobs.local import LocalExecutor
 from engine.jobs.localjob import LocalJob, wait_dead
 from engine.jobs.orphans import MARK
 from engine.keeper import processes
+from engine.keeper.kept import clipped
 from engine.keeper.mother import SESSION
 from engine.keeper.python_keeper import START_SECS
 
@@ -199,7 +200,7 @@ async def open_session(
         with trio.fail_after(START_SECS + _ANSWER_SECS):
             told, _payload = await channel.receive()
         if told["ev"] == "failed":
-            raise InterpreterFailed(told["errno"], told["message"], told["exitCode"])
+            raise InterpreterFailed(told["errno"], clipped(told["message"]), told["exitCode"])
         _raise_for(told)
         is_kept = link is None
         return PythonSession(executor, told, channel if is_kept else None)

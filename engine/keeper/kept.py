@@ -24,12 +24,21 @@ KILL_ROUND: Final = 0.25  # seconds; see Kept.next_timer
 LOOK_SECS: Final = 0.01  # from TERM to the first look at those between fork and exec
 LOOKS: Final = 6  # each after twice the time of the one before: 0.6 s in all
 EXEC_LOOKS: Final = 5  # for the command line of one that is just becoming a program
+MESSAGE_LENGTH: Final = 400  # characters of why there was nothing to start
 MAX_SURVIVORS: Final = 32  # listed; `exit` is of one size
 
 
 def clock() -> float:
     """Seconds that go on while the machine sleeps: what a deadline is measured in."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def clipped(text: str) -> str:
+    """What an error says, with its beginning and its end: a name in it may be a whole script."""
+    if len(text) <= MESSAGE_LENGTH:
+        return text
+    half = MESSAGE_LENGTH // 2
+    return f"{text[:half]} … {text[-half:]}"
 
 
 class Refused(Exception):
@@ -157,7 +166,7 @@ class Kept:
 
     def write_spawn_failure(self, error: SpawnFailed, **facts: Any) -> None:
         """Write down that there was nothing to start."""
-        failure = {"errno": error.errno, "message": str(error)}
+        failure = {"errno": error.errno, "message": clipped(str(error))}
         facts = {"exitCode": error.exit_code, "signal": None, "error": failure, **facts}
         self.write_record(cause="spawn_error", cpu=0.0, survivors=[], **facts)
 

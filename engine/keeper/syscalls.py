@@ -47,7 +47,7 @@ _NAMES: Final = {
 }
 _POLLFD: Final = struct.Struct("=ihh")  # fd, events, revents
 _IN: Final = 1  # POLLIN, EPOLLIN
-_FOREVER: Final = 0xFFFFFFFF  # a timeout of -1 ms, in 32 bits
+_BELOW_ZERO: Final = 1 << 31  # of a timeout in ms, an int: there is none
 _CHOICES: Final = frozenset({"poll", "ppoll", "select", "epoll", "epoll2"})
 
 
@@ -67,7 +67,7 @@ class Call(NamedTuple):
         """Of a choice: whether it ends by time."""
         _a, _b, c, d, e, _f = self.args
         if self.name in ("poll", "epoll"):
-            return (c if self.name == "poll" else d) & _FOREVER != _FOREVER
+            return not (c if self.name == "poll" else d) & _BELOW_ZERO
         return {"ppoll": c, "select": e, "epoll2": d}[self.name] != 0  # pointers
 
 

@@ -42,7 +42,7 @@ class Wait(NamedTuple):
 
     kind: `input`; `child` (`pid`, 0: any); `files` (pipes of others); `loop` (its own process's
     events or a signal, such as the end of a child, for ever); `side` (what helper threads do: wait
-    at a lock); `other`, a sleep with it.
+    at a lock); `other`, with it a sleep and any wait that time ends.
     """
 
     kind: str
@@ -180,6 +180,8 @@ class _Process:
 
     def _choice(self, call: Call) -> Wait:
         """What waiting for any of several is. For a connection, too: that is no prompt."""
+        if call.is_timed:  # it goes on by itself: a screen that is refreshed, a watcher
+            return _OTHER
         try:
             wanted = syscalls.awaited(self.pid, call)
         except (OSError, LookupError, ValueError):
@@ -188,8 +190,6 @@ class _Process:
         others = {fd for fd in wanted.keys() - sources if not self._is_internal(fd)}
         if sources:
             return _OTHER if others else _INPUT
-        if call.is_timed:  # it does something else at times
-            return _OTHER
         return self._pipes(others) if others else _LOOP
 
     def _pipes(self, numbers: set[int]) -> Wait:

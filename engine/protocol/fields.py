@@ -23,6 +23,7 @@ DEADLINE_MAX_SECS: Final = 1e9  # 31 years: a later deadline is kept as this one
 EXCLUSIVE_MAX_SECS: Final = 86_400.0  # longest that one caller has the engine, until it says more
 COMMAND_MAX_BYTES: Final = 1 << 20
 ARG_MAX_BYTES: Final = 131_072  # Linux: MAX_ARG_STRLEN; one string of argv or env must be shorter
+PATH_MAX_BYTES: Final = 4_096  # Linux: PATH_MAX, with the NUL that ends it
 SAFE_INT: Final = (1 << 53) - 1  # the integers that every double holds exactly
 PAGE_MAX_BYTES: Final = 512 * 1024  # the largest page of output that a reply carries
 RESERVED_PREFIX: Final = "ENGINE_"
@@ -192,6 +193,8 @@ def check_directory(path: str, text: str) -> None:
     check_no_nul(path, text)
     if not text.startswith("/"):
         raise InvalidParams(path, "an absolute path")
+    if utf8_size(text) >= PATH_MAX_BYTES:
+        raise InvalidParams(path, "fewer than 4096 bytes (the system takes no longer path)")
 
 
 def check_env(path: str, env: dict[str, str]) -> None:

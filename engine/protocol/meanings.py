@@ -40,8 +40,10 @@ PARAMS: Final[dict[str, str]] = {
     " are killed, the reason is `out_of_memory`. Refused beside `code`, and where the engine has"
     " no cgroup of its own (`engine doctor` says)",
     "session": "false: in a fresh shell or interpreter, which leaves no trace in the session",
-    "cwd": "where it runs, an absolute path; left out: where the session stands",
-    "hello.cwd": "where the calls and new sessions of this connection start, an absolute path",
+    "cwd": "where it runs, an absolute path of fewer than 4096 bytes; left out: where the session"
+    " stands",
+    "hello.cwd": "where the calls and new sessions of this connection start, an absolute path of"
+    " fewer than 4096 bytes",
     "env": "variables for this call alone, name to value",
     "hello.env": "the environment in which they start; names that begin with `ENGINE_` are"
     " left out",
@@ -244,10 +246,10 @@ MEMBERS: Final[dict[str, str]] = {
     " alone that are lost where it goes on",
     "RoundDetails.seats": "by name the rows of the tasks that have them now",
     "earlier": "by name the tasks that had a seat before it was retried, oldest first",
-    "RoundRow.status": "`succeeded` where all seats have; `failed` where one has failed, timed out"
-    " or is lost",
-    "RoundDetails.status": "`succeeded` where all seats have; `failed` where one has failed, timed"
-    " out or is lost",
+    "RoundRow.status": "`succeeded` where all seats have; `skipped` where some were skipped and the"
+    " others have succeeded; `failed` where one has failed, timed out or is lost",
+    "RoundDetails.status": "`succeeded` where all seats have; `skipped` where some were skipped and"
+    " the others have succeeded; `failed` where one has failed, timed out or is lost",
     "Notice.taskId": "the task; or `roundId`",
     "Notice.roundId": "the round, in place of `taskId`",
     "SeatHandle.kickoffId": "the kickoff, in place of `taskId`",

@@ -182,7 +182,7 @@ class RoundRow(Part, frozen=True, kw_only=True):
 
     round_id: str
     as_: str = msgspec.field(name="as")
-    status: Literal["running", "succeeded", "failed", "cancelled"]
+    status: Literal["running", "succeeded", "failed", "cancelled", "skipped"]
     created_at: str
     ended_at: str | None
     seats: dict[str, SeatState]

@@ -80,6 +80,7 @@ class Finished(CallResult, frozen=True, kw_only=True):
     value: str | None = None  # of code: null where its last statement is no expression
     error: Failure | None = None
     session_reset: bool = False  # of code: the interpreter of its session is gone
+    queue_reason: str = ""  # of a skipped task
 
 
 class Running(CallResult, frozen=True, kw_only=True):
@@ -140,7 +141,7 @@ class RoundDetails(Result, frozen=True, kw_only=True):
 
     round_id: str
     as_: str = msgspec.field(name="as")
-    status: Literal["running", "succeeded", "failed", "cancelled"]
+    status: Literal["running", "succeeded", "failed", "cancelled", "skipped"]
     created_at: str
     ended_at: str | None
     seats: dict[str, TaskRow]

@@ -45,6 +45,7 @@ from engine.protocol.envelope import (
 )
 from engine.protocol.fields import PAGE_MAX_BYTES
 from engine.protocol.params import CancelRequestParams
+from engine.server.fitting import fit
 
 if TYPE_CHECKING:
     from engine.server.connection import Connection
@@ -55,6 +56,7 @@ ALL_ROLES: Final[frozenset[Role]] = frozenset({"agent", "human", "observer"})
 MAX_WAITS: Final = 10_000  # requests in flight on one connection
 MAX_INFLIGHT_BYTES: Final = 64 << 20  # of the frames of those requests
 CANCEL_METHOD: Final = "$/cancelRequest"
+RESULT_MAX_BYTES: Final = REPLY_MAX_BYTES - 1_024  # with room for what stands round it
 _WAIT: Final = "wait for replies"  # what to do at the limits of a connection
 _ENVELOPE_BYTES: Final = 512  # of a batch's share, for what stands round each result
 
@@ -298,7 +300,12 @@ class Dispatcher:
             raise Forbidden(f"the role {request.role} may not call {request.method}")
         params = raw if method.params is None else decode_params(raw, method.params)
         _check_name(request.connection, getattr(params, "as_", None))
-        result = msgspec.json.encode(await method.handler(request, params))
+        found = await method.handler(request, params)
+        result = msgspec.json.encode(found)
+        if len(result) > RESULT_MAX_BYTES and isinstance(found, dict):
+            # Else whoever asks again has the same for ever, and of an inbox all that stands behind.
+            log.warning("result cut", method=request.method, bytes=len(result))
+            result = msgspec.json.encode(fit(found, RESULT_MAX_BYTES, None))
         given = getattr(params, "tool_schema_fingerprint", None)
         if given is not None and self._fingerprint is not None and given != self._fingerprint:
             result = _with_schema_changed(result)

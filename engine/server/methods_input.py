@@ -20,7 +20,7 @@ class InputMethods:
 
     async def write_stdin(self, request: Request, params: WriteStdinParams) -> dict[str, Any]:
         caller = caller_of(request, params)
-        task = self._services.catalog.find(params.task_id)
+        task = self._services.find_task(params)
         check_owner(task, caller, force=params.force, what="write to")
         if caller != task.record.caller:
             owner = task.record.caller

@@ -16,6 +16,7 @@ from engine.protocol.params import ReadLogsParams
 from engine.server.dispatcher import Request
 from engine.server.services import Services, caller_of
 from engine.store import lines
+from engine.tasks.rounds import LETTER
 
 _LINE_JSON_BYTES: Final = 64  # at least that much of a line is JSON around its text
 
@@ -83,11 +84,13 @@ class LogMethods:
     def _task(self, handle: str) -> str:
         """The id behind a handle, also of a task that is not there any more: its lines outlive it.
 
-        Raises UnknownHandle.
+        Raises UnknownHandle; InvalidParams for a round.
         """
         try:
-            return self._services.catalog.find(handle).id
+            return self._services.find_handle(handle, "$.taskId").id
         except ExpiredHandle as exc:
+            if handle.startswith(LETTER):
+                raise
             return exc.handle[1:]
 
     async def _wait_beyond(self, head: int, timeout_secs: float) -> bool:

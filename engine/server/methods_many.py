@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any, Final
 
 import trio
@@ -135,8 +135,7 @@ class ManyMethods:
     async def _answer_ready(self, waiter: Waiter, found: _Found) -> dict[str, Any]:
         """All that is ready, as much of it as fits; what does not fit is as if not looked at."""
         chosen = [each for each in found.waited if each in found.ready][:MOST_UPDATES]
-        ends = {each: each.ends(found.ready[each]) for each in chosen}
-        handles = [handle for each in ends.values() for handle in each]
+        ends, handles = _ends(chosen, found.ready)
         delivery = begin_delivery(self._services.inbox, waiter.request, waiter.caller, handles)
         alerts = {
             each: alert
@@ -195,6 +194,21 @@ class ManyMethods:
 
 def _ids(waited: list[Waited]) -> list[str]:
     return [each.id for each in waited]
+
+
+def _ends(
+    chosen: list[Waited], ready: dict[Waited, Look]
+) -> tuple[dict[Waited, Sequence[str]], dict[str, None]]:
+    """Which ends each one's entry carries, and all of them. What two would tell, as a round and the
+    task of a seat, the later one shows as received: in `ready` it is that from here on."""
+    ends, told = dict[Waited, Sequence[str]](), dict[str, None]()
+    for each in chosen:
+        look = ready[each]
+        ends[each] = each.ends(look, told)
+        if look.ready == "ended" and each.handle in told:
+            ready[each] = look._replace(is_returned=True)
+        told.update(dict.fromkeys(ends[each]))
+    return ends, told
 
 
 def _id_of(task: Task) -> str:

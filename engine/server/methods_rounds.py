@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import structlog
@@ -15,14 +15,13 @@ from engine.protocol.decode import member_path
 from engine.protocol.params import ListRoundsParams, ReadRoundParams, RunRoundParams
 from engine.server import replies
 from engine.server.dispatcher import Request
+from engine.server.fitting import frame
 from engine.server.methods_run import asked_by
 from engine.server.services import Services, caller_of
 from engine.store.index import FORGOTTEN
 from engine.store.rounds import StoredRound
 from engine.tasks.seats import Seat, ended_at, status_of
 from engine.tasks.task import Task
-
-FRAME_BYTES: Final = 512  # of a page, for what stands round its rows
 
 log = structlog.get_logger()
 
@@ -75,7 +74,7 @@ class RoundMethods:
             raise InvalidParams(at + exc.path.removeprefix("$"), exc.expected) from exc
 
     async def _retry(self, caller: str, id_: str, names: list[str]) -> dict[str, Task]:
-        round_ = self._services.rounds.find(id_)
+        round_ = self._services.find_round(id_)
         if round_.row.caller != caller:
             raise Forbidden(f"{id_} is {round_.row.caller}'s")
         for place, name in enumerate(names):
@@ -91,7 +90,7 @@ class RoundMethods:
         before = None if params.before is None else int(params.before)
         rows = self._services.rounds.newest_first(None if name == "*" else name, before)
         page: list[dict[str, Any]] = []
-        size, last = FRAME_BYTES, None
+        size, last = frame(request.page_bytes), None
         for row in rows:
             shown = self._row(row)
             size += len(msgspec.json.encode(shown)) + 1
@@ -107,7 +106,7 @@ class RoundMethods:
         return {**_facts(row, seats), "seats": {name: _state(each) for name, each in seats.items()}}
 
     async def read_round(self, request: Request, params: ReadRoundParams) -> dict[str, Any]:
-        row = self._services.rounds.find(params.round_id).row
+        row = self._services.find_round(params.round_id).row
         await self._services.index.flush()
         seats = self._services.rounds.seats(row)
         return {

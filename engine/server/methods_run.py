@@ -22,7 +22,7 @@ from engine.protocol.params import (
 from engine.server import replies
 from engine.server.delivering import deliver, expecting
 from engine.server.dispatcher import Request
-from engine.server.services import Services, caller_of, check_owner, handle_of
+from engine.server.services import Services, caller_of, check_owner
 from engine.store.reading import StoreUnreadable
 from engine.tasks.cancelling import Cancelled
 from engine.tasks.task import Task
@@ -116,7 +116,7 @@ class RunMethods:
 
     async def wait(self, request: Request, params: WaitParams) -> dict[str, Any]:
         caller = caller_of(request, params)
-        task = self._services.catalog.find(handle_of(params))
+        task = self._services.find_task(params)
         with expecting(self._services, request, caller, task):
             await self._services.supervisor.wait_ended(task, params.timeout_secs)
             return await self._reply(request, task, caller, params, is_first=False)
@@ -126,7 +126,7 @@ class RunMethods:
         canceller = self._services.canceller
         if params.caller is not None:
             return await self._cancel_all(request, caller, params.caller, params)
-        task = self._services.catalog.find(handle_of(params))
+        task = self._services.find_task(params)
         check_owner(task, caller, force=params.force, what="cancel")
         return _cancelled(await canceller.cancel(task, params.grace_secs, by=caller))
 

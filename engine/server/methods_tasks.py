@@ -22,12 +22,12 @@ from engine.protocol.params import (
 )
 from engine.server import outputs, replies
 from engine.server.dispatcher import Request
-from engine.server.services import Services, caller_of, check_owner, handle_of
+from engine.server.fitting import frame
+from engine.server.services import Services, caller_of, check_owner
 from engine.store.index import FORGOTTEN, Row
 from engine.tasks.task import Task
 
 COMMAND_BYTES: Final = 64 * 1024  # of the command that `read_task` shows
-FRAME_BYTES: Final = 512  # of a page, for what stands round its rows
 
 log = structlog.get_logger()
 
@@ -37,7 +37,7 @@ class TaskMethods:
         self._services = services
 
     async def read_output(self, request: Request, params: ReadOutputParams) -> dict[str, Any]:
-        task = self._services.catalog.find(params.task_id)
+        task = self._services.find_task(params)
         which = outputs.stream_index(task, params.stream)
         deadline = trio.current_time() + params.timeout_secs
         if params.timeout_secs and params.offset > 0:  # it may lie ahead of a job that runs
@@ -131,7 +131,7 @@ class TaskMethods:
     ) -> tuple[list[dict[str, Any]], Row | None]:
         """Rows in wire form, as many as fit; and the last of them if there are more."""
         page: list[dict[str, Any]] = []
-        size, last = FRAME_BYTES, None
+        size, last = frame(limit_bytes), None
         for row in rows:
             if row.record is None:
                 shown: dict[str, Any] = {"taskId": "t" + row.id, "status": FORGOTTEN}
@@ -151,7 +151,7 @@ class TaskMethods:
         return replies.row(services.supervisor, record, changed_seq, tally)
 
     async def read_task(self, request: Request, params: ReadTaskParams) -> dict[str, Any]:
-        task = self._services.catalog.find(handle_of(params))
+        task = self._services.find_task(params)
         record, job = task.record, task.job
         await self._services.index.flush()
         spec = task.directory.read_spec()
@@ -165,7 +165,7 @@ class TaskMethods:
         return {
             **self._row(record, self._services.index.changed_seq(record.id)),
             "command": command,
-            "cwd": record.cwd,
+            "cwd": replies.path(record.cwd),
             "session": record.session,
             "after": record.after,
             "deadline_secs": record.deadline_secs,
@@ -177,7 +177,7 @@ class TaskMethods:
 
     async def forget(self, request: Request, params: ForgetParams) -> dict[str, Any]:
         caller = caller_of(request, params)
-        task = self._services.catalog.find(params.task_id)
+        task = self._services.find_task(params)
         check_owner(task, caller, force=params.force, what="forget")
         await self._services.supervisor.forget(task)
         log.info("forgotten", taskId=params.task_id, caller=task.record.caller, by=caller)

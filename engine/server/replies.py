@@ -8,11 +8,13 @@ import msgspec
 
 from engine.model import Kind, TaskRecord, now_ms, rfc3339
 from engine.server import outputs
+from engine.server.fitting import PATH_BYTES, clip, fit
 from engine.tasks.schedule import Place
 from engine.tasks.supervisor import Supervisor
 from engine.tasks.task import Task
 
 LOG_MEMBERS: dict[str, Any] = {"notices": []}  # see `delivering`; of `logs`: see `logs`
+ERROR_BYTES: Final = 256  # of what an error says, shown where there is no room at all
 LONG_MS: Final = 20_000  # so old, a task is waited for by `wait_any`, which waits for longer
 
 
@@ -28,14 +30,18 @@ async def finished(
     `errors`: see `outputs.whole`.
     """
     record = task.record
+    facts = ended(task, json_limit)
     code = _of_code(record, json_limit // 2) if record.kind is Kind.CODE else {}
-    json_limit = max(0, json_limit - len(msgspec.json.encode(code)))
-    written = await outputs.whole(task, limit_bytes, json_limit, errors=errors)
-    return ended(task) | written | code | LOG_MEMBERS
+    said = len(msgspec.json.encode([facts.get("error"), code]))
+    written = await outputs.whole(task, limit_bytes, max(0, json_limit - said), errors=errors)
+    return code | facts | written | LOG_MEMBERS
 
 
-def ended(task: Task) -> dict[str, Any]:
-    """Of the reply about a task that has ended, what is neither written by it nor its log."""
+def ended(task: Task, json_limit: int) -> dict[str, Any]:
+    """Of the reply about a task that has ended, what is neither written by it nor its log.
+
+    What an error says may take a quarter of `json_limit` bytes of JSON.
+    """
     record = task.record
     reply: dict[str, Any] = {
         "status": record.status,
@@ -48,7 +54,7 @@ def ended(task: Task) -> dict[str, Any]:
         "outputBytes": record.output_bytes,
         "droppedBytes": record.dropped_bytes,
         "outputPath": outputs.paths(task),
-        "cwd": record.cwd,
+        "cwd": path(record.cwd),
         "createdAt": _time(record.created_at),
         "startedAt": _time(record.started_at),
         "endedAt": _time(record.ended_at),
@@ -58,22 +64,24 @@ def ended(task: Task) -> dict[str, Any]:
         "survivors": [msgspec.to_builtins(survivor) for survivor in record.survivors],
     }
     if record.error is not None:
-        reply["error"] = msgspec.to_builtins(record.error)
+        error = msgspec.to_builtins(record.error)
+        reply["error"] = fit(error, max(json_limit // 4, ERROR_BYTES))
     if record.cwd_missing is not None:
-        reply["cwdMissing"] = record.cwd_missing
+        reply["cwdMissing"] = path(record.cwd_missing)
+    if record.skipped_for is not None:
+        reply["queueReason"] = record.skipped_for
     return reply
+
+
+def path(text: str | None) -> str | None:
+    """A path, as much as a reply has room for: what a shell goes down to may be of any length."""
+    return None if text is None else clip(text, PATH_BYTES, None)
 
 
 def _of_code(record: TaskRecord, json_limit: int) -> dict[str, Any]:
     """What only calls of code have; the value may be `json_limit` bytes of JSON."""
-    value = record.value
-    while value is not None and len(msgspec.json.encode(value)) > json_limit:
-        value = value[: len(value) * 3 // 4]
-    return {
-        "value": value,
-        "error": None if record.error is None else msgspec.to_builtins(record.error),
-        "sessionReset": record.session_reset,
-    }
+    value = None if record.value is None else clip(record.value, json_limit)
+    return {"value": value, "error": None, "sessionReset": record.session_reset}
 
 
 async def running(
@@ -121,7 +129,7 @@ def standing(supervisor: Supervisor, task: Task) -> dict[str, Any]:
         **({} if record.ready_when is None else {"ready": record.ready}),
         **({"warnings": list(record.warnings)} if record.warnings else {}),
         **({} if record.blocked is None else {"blockedOn": blockage(record)}),
-        "hint": _hint("taskId", record.task_id, record.started_at, "go on waiting for its end"),
+        "hint": _hint_running(record),
     }
 
 
@@ -146,6 +154,15 @@ def _waiting(supervisor: Supervisor, task: Task) -> dict[str, Any]:
         **blocked,
         "hint": _hint("kickoffId", record.kickoff_id, record.created_at, "wait for its task"),
     }
+
+
+def _hint_running(record: TaskRecord) -> str:
+    """The next call to make about a task that runs: one that hangs on its input is answered."""
+    assert record.started_at is not None
+    if record.blocked == "input":
+        call = f'{{"taskId": "{record.task_id}", "text": "…\\n"}}'
+        return f"Call write_stdin with {call} to answer what it waits for."
+    return _hint("taskId", record.task_id, record.started_at, "go on waiting for its end")
 
 
 def _hint(name: str, handle: str, since: int, purpose: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import trio
 
 from engine.config import Settings
-from engine.errors import Forbidden
+from engine.errors import Forbidden, InvalidParams, UnknownHandle
 from engine.jobs.directory import Base
 from engine.journal.journal import Journal
 from engine.protocol.params import HelloParams, Params
@@ -25,7 +25,7 @@ from engine.tasks.cancelling import Canceller
 from engine.tasks.catalog import Catalog
 from engine.tasks.inbox import Inbox
 from engine.tasks.retention import Retention
-from engine.tasks.rounds import Rounds
+from engine.tasks.rounds import LETTER, Round, Rounds
 from engine.tasks.roundstart import RoundStarter
 from engine.tasks.supervisor import Supervisor
 from engine.tasks.task import Task
@@ -86,6 +86,30 @@ class Services:
         live = {task: caller for task, caller in bound.items() if not task.is_ended}
         self.bound[connection] = live | {task: caller}
 
+    def find_task(self, params: Any) -> Task:
+        """The task that a call names by its one handle. Raises as `find_handle` does."""
+        if params.task_id is not None:
+            return self.find_handle(params.task_id, "$.taskId")
+        return self.find_handle(params.kickoff_id, "$.kickoffId")
+
+    def find_handle(self, handle: str, path: str) -> Task:
+        """The task of a handle. Raises as `catalog.find` does; InvalidParams for a round."""
+        if handle.startswith(LETTER):
+            self.rounds.find(handle)  # it may be unknown, or have expired
+            why = f"a task or kickoff; {handle} is a round: read_round names its tasks"
+            raise InvalidParams(path, why)
+        return self.catalog.find(handle)
+
+    def find_round(self, id_: str) -> Round:
+        """The round that a call names. Raises as `rounds.find` does; InvalidParams for a task."""
+        try:
+            return self.rounds.find(id_)
+        except UnknownHandle:
+            task = self.catalog.find(id_).record
+        what = "a task" if id_ == task.task_id else "a kickoff"
+        seat = "" if task.round_id is None else f" of {task.round_id}"
+        raise InvalidParams("$.roundId", f"a round; {id_} is {what}{seat}: read_task shows it")
+
     def base_of(self, connection: Connection) -> Base:
         """Where calls of this connection start that say nothing else."""
         hello: HelloParams | None = connection.hello
@@ -108,8 +132,3 @@ def check_owner(task: Task, caller: str, *, force: bool, what: str) -> None:
         raise Forbidden(
             f"{task.record.task_id} is {task.record.caller}'s; {what} it with force: true"
         )
-
-
-def handle_of(params: Any) -> str:
-    """The one handle that a call names."""
-    return str(params.task_id if params.task_id is not None else params.kickoff_id)

@@ -12,10 +12,10 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 import msgspec
 
 from engine.model import TaskRecord
+from engine.server.fitting import fit, frame
 from engine.tasks.alerts import Alert
 
 MOST_UPDATES: Final = 1_000  # looked at for one reply; at 600 bytes each, more do not fit
-FRAME_BYTES: Final = 512  # of a reply, for what stands round its updates
 
 Ready = Literal["ended", "execution_blocked", "ready_when", "seat_lost"]
 List = Literal["updates", "rounds"]  # of a reply
@@ -44,8 +44,11 @@ class Waited(Protocol):
     def look(self) -> Look | None:
         """Why it is ready, for who waits; None: it is not. What follows is about this look."""
 
-    def ends(self, look: Look) -> Sequence[str]:
-        """The handles whose ends an entry carries that were not received before."""
+    def ends(self, look: Look, told: Collection[str]) -> Sequence[str]:
+        """The handles whose ends an entry carries that were not received before.
+
+        `told`: those that entries before it in the same reply carry.
+        """
 
     def alert(self, look: Look, delivery: str) -> Alert | None:
         """What of `look` is told only once, now carried by a delivery of this id; None: nothing."""
@@ -85,19 +88,23 @@ def look_at(
 
 
 class Page:
-    """Entries, as many as fit into so many bytes of JSON; the first one always does."""
+    """Entries, as many as fit into so many bytes of JSON; the first one always does, cut to it."""
 
     def __init__(self, limit_bytes: int, pending: Iterable[str]) -> None:
         """`pending`: the ids that the reply may have to list besides."""
         self.entries: dict[List, list[dict[str, Any]]] = {"updates": [], "rounds": []}
-        self.room = limit_bytes // 4  # for what one of them has written, as JSON
-        self._left = limit_bytes - FRAME_BYTES - sum(len(id_) + 3 for id_ in pending)
+        left = limit_bytes - frame(limit_bytes) - sum(len(id_) + 3 for id_ in pending)
+        self._left = max(left, limit_bytes // 4)  # of a share of a batch the ids may take all
+        # For what one of them has written, as JSON.
+        self.room = min(limit_bytes // 4, self._left * 2 // 5)
 
     def add(self, entry: dict[str, Any], to: List = "updates") -> bool:
         """Take an entry; False if there is no room for it."""
-        size = len(msgspec.json.encode(entry)) + 1
-        if any(self.entries.values()) and size > self._left:
+        if not any(self.entries.values()):
+            entry = fit(entry, self._left - 1)
+        elif len(msgspec.json.encode(entry)) >= self._left:
             return False
+        size = len(msgspec.json.encode(entry)) + 1
         self._left -= size
         self.entries[to].append(entry)
         return True

@@ -88,8 +88,9 @@ class WaitedTask:
     def _keep(self) -> None:
         self._services.logs.keep_told(self._task, self._waiter.shown_to)
 
-    def ends(self, look: Look) -> Sequence[str]:
-        return [self.handle] if look.ready == "ended" and not look.is_returned else []
+    def ends(self, look: Look, told: Collection[str]) -> Sequence[str]:
+        is_new = look.ready == "ended" and not look.is_returned and self.handle not in told
+        return [self.handle] if is_new else []
 
     def alert(self, look: Look, delivery: str) -> Alert | None:
         if look.category is None:
@@ -136,7 +137,7 @@ class WaitedTask:
 
     async def _ended(self, room: int, *, is_shown: bool, is_behind: bool) -> dict[str, Any]:
         if not is_shown:
-            return replies.ended(self._task)
+            return replies.ended(self._task, room)
         logs = await self._services.logs.of(
             self._task,
             self._caller,

@@ -10,6 +10,8 @@ import functools
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from engine.jobs.plaintext import json_bytes
 from engine.server import outputs, replies
 from engine.server.methods_run import finished
@@ -20,13 +22,14 @@ from engine.tasks.rounds import Round
 from engine.tasks.seats import Seat
 from engine.tasks.task import Task
 
-ROOM: Final = 5 / 2  # of the room for a task, what the outputs of all seats may take
+ROOM: Final = 5 / 2  # of the room for a task, what the texts of all seats may take
 _TOLD_ONCE: Final = ("ready_when",)  # of a task, but not in a round
 # Of a reply about a task that has ended, what stands in its seat.
 _ENDED: Final = (
     *("taskId", "status", "exitCode", "signal", "reason", "durationMs", "value", "error"),
-    *("output", "stdout", "stderr", "outputBytes", "omittedBytes", "omittedLines"),
+    *("output", "stdout", "stderr", "outputBytes", "omittedBytes", "omittedLines", "queueReason"),
 )
+_TEXTS: Final = ("output", "stdout", "stderr", "value", "error")
 # Likewise of one that goes on.
 _RUNNING: Final = ("status", "elapsedMs", "lastOutputAt", "queueReason", "blockedOn")
 
@@ -73,7 +76,12 @@ class WaitedRound:
         return Look("seat_lost") if self._lost else None
 
     def _known(self, lost: dict[str, Seat]) -> set[str]:
-        """Those of which the caller has the answer: what failed before others were retried."""
+        """Those of which the caller has the answer: what failed before others were retried.
+
+        An onlooker has none: it is told of each once, whatever the caller received.
+        """
+        if self._waiter.is_onlooker:
+            return set()
         handles = ["t" + seat.id for seat in lost.values() if seat.status.is_final]
         received = self._services.inbox.received_of(self._caller, handles) if handles else ()
         return {handle[1:] for handle in received}
@@ -100,7 +108,7 @@ class WaitedRound:
             return self._seats
         return {name: self._seats[name] for name in self._lost}
 
-    def ends(self, look: Look) -> Sequence[str]:
+    def ends(self, look: Look, told: Collection[str]) -> Sequence[str]:
         if look.is_returned:
             return []
         handles = [
@@ -109,6 +117,7 @@ class WaitedRound:
             if seat.task is not None and seat.status.is_final
         ]
         self._returned = self._services.inbox.received_of(self._caller, handles)
+        self._returned.update(handle for handle in handles if handle in told)
         own = [self.handle] if look.ready == "ended" else []
         return own + [handle for handle in handles if handle not in self._returned]
 
@@ -169,7 +178,7 @@ class WaitedRound:
     async def _answer(
         self, task: Task, room: int, logs: dict[str, Any], *, is_new: bool
     ) -> tuple[dict[str, Any], int]:
-        """What stands in a seat that has ended, and the bytes that it has written in it."""
+        """What stands in a seat that has ended, and the bytes of the texts in it."""
         if not is_new:
             record = task.record
             facts = {"taskId": record.task_id, "status": record.status}
@@ -177,12 +186,9 @@ class WaitedRound:
         if self._waiter.params.include_output:
             whole = await finished(self._services, task, OUTPUT_BYTES, room, logs)
         else:
-            whole = replies.ended(task)
+            whole = replies.ended(task, room)
         answer: dict[str, Any] = {name: whole[name] for name in _ENDED if name in whole}
-        if task.record.skipped_for is not None:
-            answer["queueReason"] = task.record.skipped_for
-        size = sum(json_bytes(answer.get(name, "")) for name in ("output", "stdout", "stderr"))
-        return answer, size
+        return answer, sum(len(msgspec.json.encode(answer.get(name, ""))) for name in _TEXTS)
 
     def _standing(self, seat: Seat) -> dict[str, Any]:
         """How a seat stands whose answer is not told."""

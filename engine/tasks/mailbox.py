@@ -81,7 +81,9 @@ class Mailbox:
         self.settle([handle])
 
     def hold(self, handle: str, delivery: Delivery) -> None:
-        """`delivery` is on its way with this end."""
+        """`delivery` is on its way with this end; it may say so twice."""
+        if handle in delivery.handles:
+            return
         item = self.items.get(handle)
         if item is None:
             item = self.items[handle] = Item(is_own=False)

@@ -29,12 +29,17 @@ class Seat(NamedTuple):
 
 
 def status_of(seats: Iterable[Seat]) -> Status:
-    """How a round stands: as its seats, the worst of their ends."""
+    """How a round stands: as its seats, the worst of their ends.
+
+    Cancelled is what somebody has cancelled; where seats were only skipped, it is skipped too.
+    """
     found = {seat.status for seat in seats}
     if any(not status.is_final for status in found):
         return Status.RUNNING
     if found == {Status.SUCCEEDED}:
         return Status.SUCCEEDED
+    if found <= {Status.SUCCEEDED, Status.SKIPPED}:
+        return Status.SKIPPED
     return Status.FAILED if found & _FAULTS else Status.CANCELLED
 
 

@@ -48,6 +48,8 @@ def test_a_prompt_is_told_and_the_answer_ends_it(caller: Caller) -> None:
     assert wait_blocked(caller, task) == {"category": "input", "prompt": "your name? "}
     reply = caller.wait(task, timeout_secs=0)
     assert reply["blockedOn"] == {"category": "input", "prompt": "your name? "}
+    call = f'{{"taskId": "{task}", "text": "…\\n"}}'
+    assert reply["hint"] == f"Call write_stdin with {call} to answer what it waits for."
     assert caller.call("read_task", taskId=task)["blockedOn"]["category"] == "input"
     write(caller, task, "bob\n")
     wait_row(caller, task, lambda row: row["blockedOn"] is None)

@@ -160,7 +160,7 @@ def test_an_interrupt_leaves_the_job_and_names_it(
             task = first_task(real, me)
             run.send_signal(number)
             out, err = run.communicate(timeout=LIMIT)
-    assert (run.returncode, out) == (130, b"")
+    assert (run.returncode, out) == (128 + number, b"")
     assert err.decode() == f"engine: {task} runs on; engine wait {task}\n"
     gate.open()
     assert engine(real.home, "wait", task, "--as", me).code == 0
@@ -211,6 +211,14 @@ def test_a_job_after_one_that_failed_is_skipped_and_says_why(real: Engine, me: s
     done = engine(real.home, "run", "echo on", "--after", first, "--as", me)
     assert (done.code, done.out) == (125, b"")
     assert done.err.endswith(f" skipped: after {first}, which failed\n")
+
+
+def test_one_that_was_to_be_ready_and_is_skipped_says_why(real: Engine, me: str) -> None:
+    first = engine(real.home, "run", "-d", "exit 1", "--as", me).out.decode().strip()
+    call = ("run", "-d", "--ready-line", "x", "echo x", "--after", first, "--as", me)
+    done = engine(real.home, *call)
+    assert (done.code, done.out) == (125, b"")
+    assert re.fullmatch(rf"engine: \w+ skipped: after {first}, which failed\n", done.err)
 
 
 def test_two_jobs_of_a_narrow_lane_run_one_after_the_other(

@@ -6,12 +6,14 @@ import fcntl
 import json
 import re
 import select
+import shlex
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 from acceptance.running import Engine, Gate
-from cli.program import LIMIT, Result, Terminal, engine, start
+from cli.program import LIMIT, PROGRAM, Result, Terminal, engine, environment, start
 
 
 def begin(real: Engine, me: str, *commands: str) -> list[str]:
@@ -46,6 +48,22 @@ def test_what_was_started_and_left_is_in_the_inbox_once(real: Engine, me: str, g
     )
     assert (first.code, first.err) == (0, "")
     assert second == (0, b"", f"engine: nothing pending for {me}\n")
+
+
+@pytest.mark.parametrize(("verb", "code"), [("inbox", 1), ("wait", 1), ("wait --any", 125)])
+def test_who_gave_no_stdout_receives_nothing(real: Engine, me: str, verb: str, code: int) -> None:
+    (task,) = begin(real, me, "true")
+    ended(task, real=real)
+    done = subprocess.run(
+        ["bash", "-c", f"{shlex.join(PROGRAM)} {verb} --as {me} >&-"],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=environment(real.home),
+        timeout=LIMIT,
+    )
+    right = b"engine: the output cannot be written: Bad file descriptor\n"
+    assert (done.returncode, done.stderr) == (code, right)
+    assert words(inbox(real, me).out) == [[task, "succeeded", "exit=0"]]
 
 
 @pytest.mark.parametrize(

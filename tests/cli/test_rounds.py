@@ -164,24 +164,94 @@ def test_who_looks_receives_nothing(real: Engine, me: str) -> None:
     assert engine(real.home, "inbox", "--as", me).out == b""
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_only_stops_looking_and_wait_comes_back_to_it(
-    real: Engine, me: str, gate: Gate
+    real: Engine, me: str, gate: Gate, number: signal.Signals
 ) -> None:
     call = ("round", "start", "--seat", f"slow={gate.wait}; exit 3", "--seat", "quick=true")
     with start(real.home, *call, "--as", me, fresh=True) as run:
         assert run.stdout is not None
         assert run.stdout.readline().split()[-2:] == [b"quick", b"true"]
-        run.send_signal(signal.SIGINT)
+        run.send_signal(number)
         out, err = run.communicate(timeout=LIMIT)
     id_ = round_id(Result(130, out, err.decode()))
-    assert (run.returncode, out) == (130, b"")
-    assert err.decode() == f"engine: round {id_} goes on; engine wait {id_}\n"
+    assert (run.returncode, out) == (128 + number, b"")
+    goes_on = f"round {id_} goes on; engine wait {id_}"
+    assert err.decode() == f"engine: {goes_on}, or engine cancel {id_}\n"
     spent = engine(real.home, "wait", id_, "--timeout", "0.2", "--as", me)
-    assert (spent.code, spent.err) == (75, err.decode())
+    assert (spent.code, spent.err) == (75, f"engine: {goes_on}\n")
+    spent = engine(real.home, "wait", id_, "--timeout", "0.2", "--as", me, "--json")
+    error: dict[str, object] = {
+        "code": None,
+        "kind": "still_running",
+        "message": goes_on,
+        "data": {},
+    }
+    assert (spent.code, json.loads(spent.err)) == (75, {"error": error})
     gate.open()
     done = engine(real.home, "wait", id_, "--as", me)
     assert (done.code, seats(done.out)["slow"]) == (1, ["failed", "exit=3"])
     assert engine(real.home, "wait", "--any", id_, "--as", me).code == 1
+
+
+def begin_round(real: Engine, me: str, seats: dict[str, object]) -> tuple[str, dict[str, str]]:
+    """A round's id, and by seat the id of its task."""
+    with real.connect() as client:
+        begun = client.call("run_round", as_=me, seats=seats)
+        rows = client.call("read_round", roundId=begun["roundId"])["seats"]
+    return begun["roundId"], {name: "t" + row["kickoffId"][1:] for name, row in rows.items()}
+
+
+def test_a_round_is_cancelled_with_all_its_seats_that_have_not_ended(
+    real: Engine, me: str, gate: Gate
+) -> None:
+    seats: dict[str, object] = {
+        "quick": {"command": "true"},
+        "slow": {"command": gate.wait},
+        "deaf": {"command": f"trap '' TERM; {gate.wait}"},
+        "one": {"command": gate.wait, "lane": "narrow"},
+        "two": {"command": gate.wait, "lane": "narrow"},
+    }
+    id_, tasks = begin_round(real, me, seats)
+    assert engine(real.home, "wait", tasks["quick"], "--as", me).code == 0
+    done = engine(real.home, "cancel", id_, "--as", me)
+    assert (done.code, done.out) == (0, b"")
+    said = {line.split()[1][1:]: line.split()[2] for line in done.err.splitlines()}
+    assert said == {
+        task[1:]: "cancelled," if name != "two" else "cancelled"
+        for name, task in tasks.items()
+        if name != "quick"
+    }
+    with real.connect() as client:
+        rows = client.call("read_round", roundId=id_)["seats"]
+    assert {name: row["status"] for name, row in rows.items()} == {
+        "quick": "succeeded",
+        **dict.fromkeys(("slow", "deaf", "one", "two"), "cancelled"),
+    }
+    done = engine(real.home, "cancel", id_, "--as", me)
+    assert done == (0, b"", f"engine: no seat of {id_} runs or waits\n")
+    assert engine(real.home, "cancel", "r1zzzzz", "--as", me) == (
+        *(1, b""),
+        "engine: no such round r1zzzzz\n",
+    )
+
+
+def test_another_callers_round_takes_force(real: Engine, me: str, gate: Gate) -> None:
+    id_, tasks = begin_round(real, me, {"slow": {"command": gate.wait}})
+    done = engine(real.home, "cancel", id_, "--as", "another")
+    assert (done.code, done.out) == (77, b"")
+    assert done.err.endswith(f" is {me}'s; cancel it with --force\n")
+    done = engine(real.home, "cancel", id_, "--as", "another", "--force", "--json")
+    assert [json.loads(line)["taskId"] for line in done.out.splitlines()] == [tasks["slow"]]
+
+
+def test_of_a_seat_that_runs_the_time_by_now_is_shown(real: Engine, me: str, gate: Gate) -> None:
+    id_, tasks = begin_round(real, me, {"slow": {"command": gate.wait}})
+    engine(real.home, "wait", tasks["slow"], "--timeout", "0.3", "--as", me)
+    shown = engine(real.home, "round", "show", id_, "--as", me).out.decode().split()
+    assert shown[1:4] == [tasks["slow"], "running", "exit=-"]
+    assert 0.2 < float(shown[4].removesuffix("s")) < LIMIT
+    gate.open()
 
 
 def test_a_round_that_there_is_not_is_said_to_be_none(real: Engine, me: str) -> None:
@@ -259,6 +329,7 @@ def test_without_seats_or_a_verb_it_is_wrong_usage(tmp_path: Path) -> None:
         (["start", "-f", "twice.json"], "-f: unit is there twice"),
         (["start", "-f", "once.json", "--seat", "unit=true"], "seat unit is in -f and in --seat"),
         (["start", "--seat", "a=true", "--junit", "-"], "--junit - : give a file"),
+        (["start", "--seat", "a=true", "--junit", ""], "--junit: the name of the file is empty"),
         (["start", "--seat", "a=true", "--junit", "no/where.xml"], "no/where.xml cannot be"),
         (["retry", "@last"], "@last is no round: their ids begin with r"),
         (["show", "t8f3kv1"], "t8f3kv1 is no round: their ids begin with r"),
@@ -308,7 +379,7 @@ def test_a_seat_that_was_not_started_says_why_to_whoever_looks(
     assert re.search(rf"✗ never   failed 127  .*  {why}\r\n", terminal.seen)
 
 
-@pytest.mark.parametrize("verb", ["cancel", "show", "output", "logs", "forget"])
+@pytest.mark.parametrize("verb", ["show", "output", "logs", "forget"])
 def test_a_round_where_a_task_belongs_is_said_to_be_one(real: Engine, me: str, verb: str) -> None:
     id_ = round_id(round_(real, me, "start", "--seat", "a=false"))
     done = engine(real.home, verb, id_, "--as", me)

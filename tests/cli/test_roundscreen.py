@@ -40,7 +40,9 @@ def test_the_seats_of_a_round_side_by_side() -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_screens_of_a_round_at_each_width(width: int | None) -> None:
     if width is None:
-        shown = [roundscreen.plain_seat(name, SEATS[name]) for name in ("lint", "unit")]
+        shown = [
+            roundscreen.plain_seat(name, SEATS[name], view(None).now) for name in ("lint", "unit")
+        ]
     else:
         shown = roundscreen.round_block("r5k2", SEATS, TAILS, view(width), 22)
     shown += roundscreen.seat_errors(

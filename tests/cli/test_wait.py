@@ -60,6 +60,25 @@ def test_time_that_is_up_is_exit_75_and_names_the_next_call(fake: FakeEngine) ->
     assert re.fullmatch(r"engine: t8f3000 still running after \S+; engine wait t8f3000\n", done.err)
     done = engine(fake.home, "wait", task, other, "--timeout", "0.2")
     assert done == (75, b"", f"engine: 2 are still running; engine wait {task} {other}\n")
+    done = engine(fake.home, "wait", "--timeout", "0.2", task, other, "--json")
+    assert (done.code, done.out) == (75, b"")
+    assert json.loads(done.err)["error"] == {
+        "code": None,
+        "kind": "still_running",
+        "message": f"2 are still running; engine wait {task} {other}",
+        "data": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "why"), [("-1", "-1 is less than 0"), ("inf", "inf is not a finite number")]
+)
+def test_a_time_that_cannot_be_meant_is_refused_with_the_reason(
+    fake: FakeEngine, given: str, why: str
+) -> None:
+    done = engine(fake.home, "wait", "--timeout", given, "t8f3000")
+    assert (done.code, done.out, fake.calls) == (125, b"", [])
+    assert done.err == f"engine: invalid value for '--timeout': {why} (see: engine wait --help)\n"
 
 
 def test_what_has_not_begun_when_time_is_up_is_queued_and_says_where(fake: FakeEngine) -> None:

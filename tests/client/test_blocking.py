@@ -248,6 +248,35 @@ def test_where_no_engine_is_one_is_started(fake: FakeEngine) -> None:
     client.close()
 
 
+@pytest.mark.parametrize("says", [b"", b"HTTP/1.1 101 Switching Protocols\r\n"])
+def test_where_one_is_killed_in_the_handshake_another_is_started(
+    fake: FakeEngine, says: bytes
+) -> None:
+    fake.stop()
+    path = fake.home / "engine.sock"
+    path.unlink(missing_ok=True)
+    started: list[str] = []
+    client = revived(fake, started)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def die() -> None:
+            peer, _ = listener.accept()
+            peer.recv(1000)
+            peer.sendall(says)
+            path.unlink()
+            peer.close()
+
+        thread = threading.Thread(target=die)
+        thread.start()
+        client.connect_or_start()
+        thread.join(LIMIT)
+    assert client.call("engine_info", {})["slots"] == 32
+    assert started == ["started"]
+    client.close()
+
+
 def test_after_a_call_that_was_lost_the_next_one_connects_again(
     fake: FakeEngine, client: Client
 ) -> None:

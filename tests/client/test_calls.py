@@ -338,6 +338,7 @@ def test_the_words_of_one_that_gave_up_name_what_sets_its_patience() -> None:
 
 def test_an_attempt_that_ends_before_hello_is_one_that_did_not_reach() -> None:
     assert str(ungreeted(ConnectionLost("x"))) == "not reachable (x)"
+    assert ungreeted(ConnectionLost("x")).absent  # killed by now: another may be started
     assert not ungreeted(ProtocolFailure("x")).absent
     assert ungreeted(ConnectionLost("it ends", is_goodbye=True)).absent
 

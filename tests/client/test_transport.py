@@ -93,7 +93,10 @@ async def test_an_address_where_nobody_is_cannot_be_reached() -> None:
                 pass
 
 
-async def test_somebody_who_hangs_up_in_the_handshake_is_not_reachable(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reads", [True, False])
+async def test_somebody_who_hangs_up_in_the_handshake_is_as_one_who_is_not_there(
+    tmp_path: Path, reads: bool
+) -> None:
     path = str(tmp_path / "engine.sock")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
@@ -101,15 +104,17 @@ async def test_somebody_who_hangs_up_in_the_handshake_is_not_reachable(tmp_path:
 
         def hang_up() -> None:
             peer, _ = listener.accept()
-            peer.recv(1000)
-            peer.close()
+            if reads:
+                peer.recv(1000)
+            peer.close()  # with what was not read: a reset
 
         with trio.fail_after(LIMIT):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(trio.to_thread.run_sync, hang_up)
-                with pytest.raises(NotReachable, match="connection lost"):
+                with pytest.raises(NotReachable, match="connection lost") as caught:
                     async with open_websocket(place(path)):
                         pass
+    assert caught.value.absent
 
 
 async def test_somebody_who_says_nothing_is_not_waited_for(

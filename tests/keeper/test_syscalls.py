@@ -22,6 +22,7 @@ CHOICES = {
     "select in time": "import select; select.select([0], [], [2], 60)",
     "poll": "import select as s; p = s.poll(); p.register(0, 1); p.register(2, 2); p.poll()",
     "poll in time": "import select as s; p = s.poll(); p.register(0, 1); p.poll(60000)",
+    "poll below zero": "import select as s; p = s.poll(); p.register(0, 1); p.poll(-5000)",
     "epoll": "import select as s; p = s.epoll(); p.register(0, 1); p.register(2, 4); p.poll()",
     "epoll in time": "import select as s; p = s.epoll(); p.register(0, 1); p.poll(60)",
 }
@@ -30,6 +31,7 @@ FOUND = {
     "select in time": ({0: True, 2: False}, True),
     "poll": ({0: True, 2: False}, False),
     "poll in time": ({0: True}, True),
+    "poll below zero": ({0: True}, False),
     "epoll": ({0: True, 2: False}, False),
     "epoll in time": ({0: True}, True),
 }

@@ -43,7 +43,6 @@ HANGS = {
     "a pager of much": Case("seq 1000000 | less", pty=True, needs="less"),
     "an editor": Case("vim -u NONE", pty=True, needs="vim"),
     "a debugger": Case("gdb -q", pty=True, needs="gdb"),
-    "node at a terminal": Case("node -i", pty=True, needs="node"),
     "node": Case("node -e 'process.stdin.on(\"data\", () => {})'", needs="node"),
     "a key generator": Case("ssh-keygen -t ed25519 -f ./key", pty=True, needs="ssh-keygen"),
     "a child of a child": Case("sh -c 'sh -c cat; true'; true"),
@@ -67,9 +66,10 @@ HANGS = {
     "a prompt of asyncio": Case("python3 -m asyncio", pty=True),
     "a loop of asyncio": Case(
         f"{PYTHON} 'import asyncio; l = asyncio.new_event_loop();"
-        " l.add_reader(0, print); l.call_later(9999, print); l.run_forever()'",
+        " l.add_reader(0, print); l.run_forever()'",
         pty=True,
     ),
+    "a select": Case(f"{PYTHON} 'import select; select.select([0], [], [])'"),
     "a thread that a loop of asyncio waits for": Case(
         f"{PYTHON} 'import asyncio; asyncio.run(asyncio.to_thread(input))'"
     ),
@@ -121,6 +121,18 @@ WORKS = {
         " os.fork() or time.sleep(60); select.select([0, a], [], [])'",
         pty=True,
     ),
+    "a loop of asyncio that does something else later": Case(
+        f"{PYTHON} 'import asyncio; l = asyncio.new_event_loop();"
+        " l.add_reader(0, print); l.call_later(60, print); l.run_forever()'",
+        pty=True,
+    ),
+    "a screen that is refreshed": Case("top -d 60", pty=True, needs="top"),
+    "a select in time": Case(f"{PYTHON} 'import select; select.select([0], [], [], 60)'"),
+    "a poll in time": Case(
+        f"{PYTHON} 'import select as s; p = s.poll(); p.register(0); p.poll(60000)'"
+    ),
+    "a read in time": Case("while ! read -t 60 x; do :; done"),
+    "a read in time at a terminal": Case("while ! read -t 60 x; do :; done", pty=True),
     "sleep": Case("exec sleep 60"),
     "sleep at a terminal": Case("sleep 60", pty=True),
     "a shell that waits for a sleep": Case("sleep 60; true"),

@@ -91,6 +91,21 @@ async def test_a_reply_over_one_mebibyte_is_replaced_by_an_internal_error(tmp_pa
     assert any(entry["event"] == "request failed" for entry in logs)
 
 
+async def test_the_texts_of_a_result_over_one_mebibyte_are_cut_until_it_fits(
+    tmp_path: Path,
+) -> None:
+    async def tell(request: Request, params: Any) -> dict[str, Any]:
+        return {"taskId": "t123456", "output": "x" * (2 << 20)}
+
+    async with serving(tmp_path, {"tell": raw(tell)}) as served, served.client() as websocket:
+        with capture_logs() as logs:
+            result = (await call(websocket, "tell"))["result"]
+    assert result["taskId"] == "t123456"
+    assert result["output"].endswith(" characters left out; read_output has them>")
+    assert 400_000 < len(result["output"]) < 1 << 20
+    assert any(entry["event"] == "result cut" for entry in logs)
+
+
 async def test_the_replies_of_a_batch_share_one_mebibyte(tmp_path: Path) -> None:
     calls = [{"jsonrpc": "2.0", "id": i, "method": "fill", "params": [400_000]} for i in range(3)]
     async with serving(tmp_path) as served, served.client() as websocket:

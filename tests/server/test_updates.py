@@ -65,6 +65,18 @@ def test_a_page_takes_updates_until_the_next_does_not_fit() -> None:
 
 def test_the_first_update_always_fits_and_has_room_for_what_it_says() -> None:
     page = Page(1_000, ["t" * 84] * 10_000)
-    assert page.room == 250
+    assert page.room == 100
     assert page.add({"output": "x" * 2_000})
-    assert not page.add({})
+    assert not page.add({"output": "x" * 250})
+
+
+def test_the_first_update_is_cut_to_the_page_and_says_what_is_left_out_and_where_it_is() -> None:
+    page = Page(512 * 1024, [])
+    message = "x" * 900_000
+    assert page.add({"id": "t123456", "error": {"errno": 2, "message": message}, "output": "ok\n"})
+    (entry,) = page.entries["updates"]
+    assert len(json.dumps(entry)) < 512 * 1024
+    assert (entry["id"], entry["output"], entry["error"]["errno"]) == ("t123456", "ok\n", 2)
+    kept, _, rest = entry["error"]["message"].partition("…")
+    assert rest == f"<{900_000 - len(kept)} characters left out; wait has them>"
+    assert len(kept) > 100_000

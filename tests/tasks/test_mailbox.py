@@ -50,6 +50,13 @@ def test_of_two_replies_at_a_time_with_the_same_end_the_second_has_the_mark(box:
     assert (first.marked, second.marked) == (set(), {"t1"})
 
 
+def test_an_end_that_one_reply_tells_in_two_places_has_no_mark(box: Mailbox) -> None:
+    first = delivery()
+    box.hold("t1", first)
+    box.hold("t1", first)
+    assert (first.marked, list(first.handles)) == (set(), ["t1"])
+
+
 def test_an_end_that_is_expected_is_ready_when_it_is_not_any_more(box: Mailbox) -> None:
     box.expected["t2"] += 1
     box.settle(["t2"])

@@ -18,7 +18,10 @@ from engine.tasks.seats import Seat, ended_at, status_of
         ("cancelled timed_out", "failed"),
         ("lost succeeded", "failed"),
         ("cancelled succeeded", "cancelled"),
-        ("skipped", "cancelled"),
+        ("skipped", "skipped"),
+        ("skipped succeeded", "skipped"),
+        ("skipped cancelled", "cancelled"),
+        ("skipped failed", "failed"),
     ],
 )
 def test_a_round_stands_as_its_seats_do(statuses: str, status: str) -> None:
