@@ -1,7 +1,8 @@
 # The first python3 that is new enough; another one: make PYTHON=/path/to/python3
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
-# Two for each core of the smallest machine: many tests wait for processes.
+# Two for each core of the smallest machine: many tests wait for processes. The slow ones stand side
+# by side, so a worker that is done takes over of what others still have.
 JOBS ?= 4
 VENV := .venv
 BIN := $(VENV)/bin
@@ -31,7 +32,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n $(JOBS) $(ARGS)
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal $(ARGS)
 
 demo: $(STAMP)
 	$(BIN)/python scripts/demo.py
