@@ -17,8 +17,8 @@ PASSES = 8  # at most, over the threads of one process
 
 def boot_id() -> str:
     """The random name of this boot: a pid of another boot is nobody's."""
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        return file.read().strip()
+    with open("/proc/sys/kernel/random/boot_id", "rb", buffering=0) as file:
+        return file.read(64).decode("ascii").strip()
 
 
 def stat_fields(pid: int) -> list[str] | None:
