@@ -19,7 +19,7 @@ from keeper.test_warm import BASE, wait_dead
 from engine.jobs.shelldump import read_dump
 from engine.jobs.shellstate import plan_call
 from engine.keeper import job as job_module
-from engine.keeper import shell
+from engine.keeper import processes, shell
 from engine.keeper.job import Job
 from engine.keeper.telling import Telling, Told
 
@@ -222,7 +222,7 @@ def test_a_shell_that_writes_for_too_long_is_ended_and_its_state_held_for_a_minu
     now = 1000.0
     monkeypatch.setattr(job_module, "clock", lambda: now)
     # The tests have children of their own.
-    monkeypatch.setattr(job_module.processes, "is_only_descendant", lambda pid: True)
+    monkeypatch.setattr(processes, "is_only_descendant", lambda pid: True)
     (directory := tmp_path / "aaaaaa").mkdir()
     job = Job(order(directory, "sleep", "100", session=True), "1 2 boot")
     job.start(None)
