@@ -143,6 +143,15 @@ def walk(root: int) -> Iterator[int]:
                 yield child
 
 
+def is_only_descendant(pid: int) -> bool:
+    """Whether `pid` is all that there is below this process, which must be its subreaper.
+
+    False where the kernel does not tell.
+    """
+    # Its own first: whoever loses a parent between the two looks is a child of ours by then.
+    return _HAS_CHILDREN_FILE and not _children(pid) and list(_children(os.getpid())) == [pid]
+
+
 def command(pid: int, looks: int = 1) -> str:
     """The command line of `pid` as one printable line, cut; its name in brackets if it has none.
 
