@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DELETE_ON_ERROR:
-.PHONY: install venv check format test demo cases bench bench-mcp reference soak fuzz crash-points hostile \
+.PHONY: install venv check format test demo cases bench bench-mcp conformance mcp-clients reference soak fuzz crash-points hostile \
 	deliveries pollers lock clean
 
 install venv: $(STAMP)
@@ -44,6 +44,13 @@ bench: $(STAMP)
 
 bench-mcp: $(STAMP)
 	$(BIN)/python scripts/bench_mcp.py
+
+# Fetch what they need from npm, into ~/.cache/engine; a minute or two each.
+conformance: $(STAMP)
+	scripts/mcp_conformance.sh
+
+mcp-clients: $(STAMP)
+	$(BIN)/python scripts/mcp_clients.py
 
 reference: $(STAMP)
 	$(BIN)/python scripts/reference.py

@@ -168,7 +168,8 @@ def fetch(folder: Path, package: str) -> None:
         raise NotHad("there is no npm")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "package.json").write_text('{"private": true}')
-    command = [npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", folder, package]
+    command = [npm, "install", "--silent", "--no-audit", "--no-fund"]
+    command += ["--prefix", str(folder), package]
     done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH, check=False)
     if done.returncode:
         last = (done.stderr or done.stdout).strip().splitlines()[-1:]
@@ -191,7 +192,7 @@ def place_of(agent: Agent, cache: Path) -> Iterator[tuple[Place, Path]]:
         try:
             yield Place(program, home, {"HOME": str(home), "PATH": path}), said
         finally:
-            stop = [ENGINE, "--home", engine_home, "--quiet", "stop", "--cancel"]
+            stop = [str(ENGINE), "--home", str(engine_home), "--quiet", "stop", "--cancel"]
             subprocess.run(stop, check=False, stderr=subprocess.DEVNULL)
 
 

@@ -84,7 +84,7 @@ class FixtureFace(Face):
     async def _begin(self, ctx: Context, job: Job) -> Any:
         """A job of the engine: what comes back, and what becomes of it, is the engine's answer."""
         if job.needs_tasks and not has_tasks(ctx):
-            needed = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+            needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
             raise MCPError(NOT_DECLARED, "Missing required client capability", needed)
         arguments = {"command": job.command, "timeout_secs": 0, "session": False}
         params = types.CallToolRequestParams(name="bash", arguments=arguments)

@@ -108,7 +108,7 @@ async def _elicit_enums(ctx: Context, arguments: dict[str, Any]) -> types.CallTo
 async def _need_sampling(ctx: Context, arguments: dict[str, Any]) -> types.CallToolResult:
     """The error that the specification has for a client that does not declare what is needed."""
     if "sampling" not in (meta_of(ctx).get(CAPABILITIES) or {}):
-        needed = {"requiredCapabilities": {"sampling": {}}}
+        needed: dict[str, Any] = {"requiredCapabilities": {"sampling": {}}}
         raise MCPError(NOT_DECLARED, "Missing required client capability", needed)
     return said("The client samples.")
 

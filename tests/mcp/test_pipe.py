@@ -88,7 +88,8 @@ def test_the_engine_that_it_starts_is_none_of_its_children(tmp_path: Path) -> No
     engine = Engine(tmp_path / "home")
     command = [str(PROGRAM), "--home", str(engine.home), "mcp"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         process.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
         process.stdin.flush()
         assert select.select([process.stdout], [], [], LIMIT)[0]
