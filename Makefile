@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 
 .DELETE_ON_ERROR:
 .PHONY: install venv check format test demo cases bench bench-mcp plots reference soak fuzz \
-	crash-points hostile deliveries pollers lock clean
+	crash-points hostile deliveries pollers conformance mcp-clients lock clean
 
 install venv: $(STAMP)
 
@@ -49,6 +49,13 @@ plots: $(STAMP)
 
 bench-mcp: $(STAMP)
 	$(BIN)/python scripts/bench_mcp.py
+
+# Fetch what they need from npm, into ~/.cache/engine; a minute or two each.
+conformance: $(STAMP)
+	scripts/mcp_conformance.sh
+
+mcp-clients: $(STAMP)
+	$(BIN)/python scripts/mcp_clients.py
 
 reference: $(STAMP)
 	$(BIN)/python scripts/reference.py
