@@ -1,7 +1,8 @@
 # The first python3 that is new enough; another one: make PYTHON=/path/to/python3
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
-# Two for each core of the smallest machine: many tests wait for processes.
+# Two for each core of the smallest machine: many tests wait for processes. The slow ones stand side
+# by side, so a worker that is done takes over of what others still have.
 JOBS ?= 4
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,7 +10,7 @@ STAMP := $(VENV)/.installed
 
 .DELETE_ON_ERROR:
 .PHONY: install venv check format test demo cases bench bench-mcp plots reference soak fuzz \
-	crash-points hostile deliveries pollers lock clean
+	crash-points hostile deliveries pollers conformance mcp-clients lock clean
 
 install venv: $(STAMP)
 
@@ -31,7 +32,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n $(JOBS) $(ARGS)
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal $(ARGS)
 
 demo: $(STAMP)
 	$(BIN)/python scripts/demo.py
@@ -48,6 +49,13 @@ plots: $(STAMP)
 
 bench-mcp: $(STAMP)
 	$(BIN)/python scripts/bench_mcp.py
+
+# Fetch what they need from npm, into ~/.cache/engine; a minute or two each.
+conformance: $(STAMP)
+	scripts/mcp_conformance.sh
+
+mcp-clients: $(STAMP)
+	$(BIN)/python scripts/mcp_clients.py
 
 reference: $(STAMP)
 	$(BIN)/python scripts/reference.py

@@ -97,7 +97,7 @@ from engine.tasks.warming import WarmShells
 
 BAD_SETTING: Final = 2  # exit code
 # A thread that cuts a flood into lines gives way after this long: calls are answered meanwhile.
-SWITCH_SECS: Final = 0.0005
+SWITCH_SECS: Final = 0.0001
 CANCEL_GRACE_SECS: Final = 5.0  # for the jobs when the engine is told to end them too
 
 log = structlog.get_logger()

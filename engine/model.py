@@ -113,6 +113,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     survivors: tuple[Survivor, ...] = ()
     deadline_secs: float | None = None
     promoted: bool = False  # outlived the call that started it
+    unsettled: bool = False  # it has ended, and the state of its session is to come
     lane: str | None = None
     after: tuple[str, ...] = ()  # handles of what it waits for, as they were given
     after_when: str = "succeeded"  # how they have to end

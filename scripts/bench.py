@@ -34,7 +34,7 @@ from scripts.bench_rate import rate_figures
 from scripts.bench_restart import restart_figures
 from scripts.bench_start import start_figures
 from scripts.bench_waits import wait_figures
-from scripts.benching import Figure
+from scripts.benching import Figure, placing
 
 P99_FROM: Final = 100  # values; of fewer it would be the largest, or a guess
 
@@ -86,6 +86,7 @@ def as_json(rows: list[Figure]) -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "load": os.getloadavg(),
+        "homes": placing(),
     }
     figures = [
         {"name": f.name.strip(), "unit": f.unit, "goal": f.goal, "values": list(f.values)}
@@ -116,6 +117,7 @@ def main() -> None:
         if name in options.groups:
             rows += list(group())
     show(rows)
+    print(placing())
     if options.json:
         options.json.write_text(json.dumps(as_json(rows), indent=1) + "\n")
 

@@ -11,11 +11,9 @@ import contextlib
 import os
 import secrets
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import trio
@@ -28,7 +26,7 @@ from engine.store.index import Index
 from engine.tasks import ending
 from engine.tasks.infolder import record_of
 from scripts.bench_client import LIMIT, Client
-from scripts.benching import Engine, Figure, start_engine
+from scripts.benching import Engine, Figure, new_home, start_engine
 
 REAL: Final = 50  # ended jobs that a real engine ran; the others are made to look the same
 CALLERS: Final = 5
@@ -88,8 +86,8 @@ def _end(engine: Engine, client: Client, number: signal.Signals) -> None:
 
 @contextlib.contextmanager
 def _home() -> Iterator[Home]:
-    with tempfile.TemporaryDirectory(prefix="engine-bench-") as folder:
-        home = Home(Path(folder) / "home")
+    with new_home() as path:
+        home = Home(path)
         home.path.mkdir(mode=0o700)
         yield home
 

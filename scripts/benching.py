@@ -62,10 +62,39 @@ def start_engine(home: Path, *options: str) -> Engine:
 
 
 @contextlib.contextmanager
+def new_home() -> Iterator[Path]:
+    """The path of a home that is not there yet; removed afterwards.
+
+    ext4 looks for a new file's place among all that was freed in its block group in the last
+    minutes: up to a millisecond each where a home was removed lately. This one has a group of its
+    own where the file system takes `chattr +T`.
+    """
+    with tempfile.TemporaryDirectory(prefix="engine-bench-") as folder:
+        spread(folder)
+        yield Path(folder) / "home"
+
+
+def spread(folder: str) -> bool:
+    """Have folders made in this one placed apart from each other; False where that cannot be."""
+    try:
+        done = subprocess.run(["chattr", "+T", folder], stderr=subprocess.DEVNULL)
+    except FileNotFoundError:
+        return False
+    return done.returncode == 0
+
+
+def placing() -> str:
+    """Where the homes of this run are, in a sentence."""
+    with tempfile.TemporaryDirectory(prefix="engine-bench-") as folder:
+        how = "each in a block group of its own" if spread(folder) else "placed as any other folder"
+    return f"Homes are below {tempfile.gettempdir()}, {how}."
+
+
+@contextlib.contextmanager
 def running_engine(*options: str) -> Iterator[tuple[Path, int]]:
     """The home and the pid of an engine that answers."""
-    with tempfile.TemporaryDirectory(prefix="engine-bench-") as folder:
-        engine = start_engine(Path(folder) / "home", *options)
+    with new_home() as home:
+        engine = start_engine(home, *options)
         try:
             yield engine.home, engine.pid
         finally:

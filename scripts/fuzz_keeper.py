@@ -36,6 +36,7 @@ _WORDS_TO: Final = tuple(
         {"op": "survey", "dir": f"/x/{_ID}"},
         {"op": "write", "dir": f"/x/{_ID}", "data": "aGk=", "eof": False},
         {"op": "cancel", "dir": "/x/other", "grace": 0.5},
+        {"op": "kept", "dir": f"/x/{_ID}"},
         {"op": "prepare", "dir": "/x/other", "argv": ["true"], "env": {}},
         order(Path("/x/other"), "true", fds=1),
         order(Path(f"/x/{_ID}"), "bash", "-c", "true", prologue=True, call=":", fds=1),
@@ -156,6 +157,7 @@ _WORDS_FROM: Final = tuple(
         ],
         [{"ev": "grew", "sizes": [3, 4], "dropped": [[[0, 1]], []]}, {"ev": "absent"}],
         [{"ev": "ended", "record": _END, "payload": 0}, {"ev": "gone"}],
+        [{"ev": "ended", "record": _END, "settling": "/"}, {"ev": "settled", "mishap": "x"}],
         [{"ev": "refused", "message": "x", "errno": 28}],
         [{"ev": "survivors", "survivors": []}, {"ev": "signalled", "pids": [1]}, {"ev": "taken"}],
         [{"ev": "written", "taken": 1, "isOpen": True}],
@@ -187,6 +189,10 @@ class _Follower:
 
     def on_ended(self, record: dict[str, Any], state: bytes) -> None:
         self.record = ending.ended(self.record, record)
+        as_text(record.get("settling") or "")
+
+    def on_settled(self, news: dict[str, Any], state: bytes) -> None:
+        assert news.get("stateLeft", 0) >= 0, "a state of less than nothing"
 
 
 def check_news(data: bytes) -> Hashable:

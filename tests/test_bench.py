@@ -22,7 +22,16 @@ from scripts import bench
 from scripts.bench_client import Client
 from scripts.bench_peers import many_peers, short_peers
 from scripts.bench_rate import Crowd, _one_crowd
-from scripts.benching import Figure, Sampler, blocks, memory, processor_secs, ratios
+from scripts.benching import (
+    Figure,
+    Sampler,
+    blocks,
+    memory,
+    new_home,
+    placing,
+    processor_secs,
+    ratios,
+)
 
 RSS_KIB = 50 << 10
 
@@ -36,6 +45,32 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 @pytest.fixture
 def home(engine: Engine) -> Path:
     return engine.home
+
+
+def test_a_home_is_in_a_folder_that_is_spread_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (program := tmp_path / "chattr").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with new_home() as home:
+        assert not home.exists()
+        assert (tmp_path / "asked").read_text() == f"+T {home.parent}\n"
+    assert not home.parent.exists()
+    assert "each in a block group of its own" in placing()
+
+
+@pytest.mark.parametrize("program", [None, "#!/bin/sh\nexit 1\n"])
+def test_it_is_said_where_homes_cannot_be_spread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str | None
+) -> None:
+    if program is not None:
+        (tmp_path / "chattr").write_text(program)
+        (tmp_path / "chattr").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "placed as any other folder" in placing()
+    with new_home() as home:
+        assert home.parent.exists()
 
 
 @pytest.mark.parametrize("size", [0, 125, 126, 65_535, 65_536, 500_000])

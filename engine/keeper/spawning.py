@@ -108,14 +108,17 @@ def find_program(name: str, env: dict[str, str]) -> str:
 def be_first_out_of_memory(pid: int) -> None:
     """Have the kernel take `pid` before its keeper when memory runs out."""
     # It may have ended already, or run as somebody else; nothing hangs on the mark.
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as file:
-        file.write(str(min(_own_oom_score() + OOM_SCORE, MAX_OOM_SCORE)))
+    with (
+        contextlib.suppress(OSError),
+        open(f"/proc/{pid}/oom_score_adj", "wb", buffering=0) as file,
+    ):
+        file.write(b"%d" % min(_own_oom_score() + OOM_SCORE, MAX_OOM_SCORE))
 
 
 @functools.cache
 def _own_oom_score() -> int:
-    with open("/proc/self/oom_score_adj") as file:
-        return int(file.read())
+    with open("/proc/self/oom_score_adj", "rb", buffering=0) as file:
+        return int(file.read(32))
 
 
 def exit_code(status: int | None) -> int | None:

@@ -171,9 +171,30 @@ class Pipe:
                 return
 
     def _start(self) -> None:
+        """Start an engine that is no child of ours. Raises `CannotStart`.
+
+        Some clients end their servers with all that came of them, and the engine is everybody's.
+        """
         from engine.client.start import start_engine  # only here: most find one that runs
 
-        start_engine(self._options.home, self._environ)
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child:
+            os.close(writer)
+            with open(reader, "rb") as said:
+                words = said.read()
+            os.waitpid(child, 0)
+            if words:
+                raise CannotStart(*json.loads(words))
+            return
+        try:
+            start_engine(self._options.home, self._environ)
+        except CannotStart as exc:
+            os.write(writer, json.dumps(exc.lines).encode())
+        except BaseException as exc:  # this process has nobody else to tell
+            os.write(writer, json.dumps([f"no engine could be started: {exc!r}"]).encode())
+        finally:
+            os._exit(0)
 
     def _open(self) -> None:
         """Connect, be let in, greet, and repeat the handshake. Raises `ClientError`."""

@@ -454,7 +454,9 @@ def _decode(body: bytes | None) -> TaskRecord | None:
 def _row(item: TaskRecord | _Forgotten, seq: int) -> _Row:
     if not isinstance(item, TaskRecord):
         return (item.id, item.order, item.caller, FORGOTTEN, True, seq, 0, None)
-    facts = (item.id, item.order, item.caller, item.status.value, Status(item.status).is_final)
+    # One whose session is to be settled is looked after by the next engine.
+    is_final = Status(item.status).is_final and not item.unsettled
+    facts = (item.id, item.order, item.caller, item.status.value, is_final)
     return (*facts, seq, item.kept_bytes, msgspec.json.encode(item))
 
 

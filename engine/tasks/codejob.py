@@ -69,6 +69,9 @@ class _Heard:
         self._use.on_ended(is_over=bool(record["sessionReset"]))
         self._listener.on_ended(record, state)
 
+    def on_settled(self, news: dict[str, Any], state: bytes) -> None:
+        self._listener.on_settled(news, state)
+
 
 async def wait_ended(job: RunningJob) -> None:
     """Wait for the end of a job that nobody else watches here."""
@@ -101,3 +104,6 @@ class _EndListener:
 
     def on_ended(self, record: dict[str, Any], state: bytes) -> None:
         self.ended.set()
+
+    def on_settled(self, news: dict[str, Any], state: bytes) -> None:
+        return

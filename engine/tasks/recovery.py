@@ -81,6 +81,8 @@ async def recover(
         match _standing(task):
             case "ended":
                 counts.ended += 1
+                if not task.was_promoted:
+                    supervisor.expect_state(task)
                 job_nursery.start_soon(supervisor.resolve, task)
             case "claimed":
                 counts.adopted += 1
@@ -151,14 +153,17 @@ async def _read(
     # complete the keys of all are being written.
     if spec.id not in known and ledger.is_complete:
         await _give_key(ledger, spec)
-    return Task(_promoted(known.get(spec.id, record_of(spec))), directory)
+    record = known.get(spec.id, record_of(spec))
+    task = Task(_promoted(record), directory)
+    task.was_promoted = record.promoted
+    return task
 
 
 def _promoted(record: TaskRecord) -> TaskRecord:
     """Of a task that has not ended: whatever call began it is gone with the engine that had it."""
     if record.status not in (Status.QUEUED, Status.RUNNING):
         record = msgspec.structs.replace(record, status=Status.QUEUED)
-    return msgspec.structs.replace(record, promoted=True)
+    return msgspec.structs.replace(record, promoted=True, unsettled=False)
 
 
 async def _give_rounds(home: Home, index: Index, ledger: Ledger) -> None:

@@ -37,6 +37,7 @@ from engine.tasks.room import lack_of_room, takes_files
 from engine.tasks.rounds import Rounds
 from engine.tasks.schedule import Schedule
 from engine.tasks.sessions import ShellSessions
+from engine.tasks.settling import Settling
 from engine.tasks.starting import Starter
 from engine.tasks.storing import store_needed
 from engine.tasks.task import Listener, Task
@@ -94,6 +95,7 @@ class Supervisor:
         self._executor, self._starter = executor, starter
         self.sessions, self.pythons = sessions, pythons
         self._warm, self._directories = warm, directories
+        self._settling = Settling(sessions, waits)
         self._index, self._ledger, self.catalog, self.waits = index, ledger, catalog, waits
         self.inbox, self.rounds = inbox, rounds
         self._task_log = task_log
@@ -182,6 +184,19 @@ class Supervisor:
     def adopt(self, task: Task) -> None:
         """Count a task that an engine before us began as one that runs."""
         self.schedule.adopt(task)
+
+    def expect_state(self, task: Task) -> None:
+        """Expect the state of a call that an engine before us may have answered without it."""
+        try:
+            spec, end = task.directory.read_spec(), task.directory.read_exit()
+            if spec is None or not spec.session or not (end and end.get("unsettled")):
+                return
+            _order, plan = self._starter.order(spec, self.sessions.state(spec.caller))
+        except OSError as exc:
+            log.error("session_not_read", taskId=task.record.task_id, reason=str(exc))
+            return
+        if plan is not None:
+            self._settling.expect(spec, plan)
 
     def end_waiting(self, task: Task, end: dict[str, Any]) -> bool:
         """End a task that was taken out of where it waited; False if it runs after all."""
@@ -323,6 +338,8 @@ class Supervisor:
             if spec is None:
                 raise LaunchRefused("spec.json cannot be read")
             is_shell = spec.session and spec.kind is Kind.BASH
+            if is_shell:
+                await self._settling.wait(spec.caller)
             state = self.sessions.state(spec.caller) if is_shell else None
         except OSError as exc:
             raise LaunchRefused(f"not read: {exc.strerror}") from exc
@@ -343,9 +360,14 @@ class Supervisor:
         self.waits.wake(("start", task.id))
         try:
             blocked = self._readiness.blocked
-            return await job.watch(
-                Listener(task, self._on_started, self._on_grew, blocked, self.on_ended)
+            outcome = await job.watch(
+                Listener(
+                    task, self._on_started, self._on_grew, blocked, self.on_ended, self._on_settled
+                )
             )
+            self._settling.lose(task.id)
+            self._note_settled(task)
+            return outcome
         finally:
             task.job = None
             self.waits.wake(("gone", task.id))
@@ -379,6 +401,7 @@ class Supervisor:
         job = await self._executor.attach(task.directory, claim) if claim else None
         outcome = Outcome.ABSENT if job is None else await self._watch(task, job)
         self._take_end(task)
+        self._settling.lose(task.id)
         if outcome is Outcome.BROKEN:
             return False  # if that keeper is dead, the next attach says so
         if not task.is_ended:
@@ -478,7 +501,12 @@ class Supervisor:
         if task.plan and task.spec and end["cause"] == "exit" and not record.promoted:
             if "stateLeft" in end:
                 self.sessions.leave_out(task.spec, end["stateLeft"])
-            cwd = self.sessions.commit(task.spec, task.plan, dump) if dump else None
+            if "settling" in end:
+                self._settling.expect(task.spec, task.plan)
+                cwd: str | None = end["settling"]
+                record = msgspec.structs.replace(record, unsettled=True)
+            else:
+                cwd = self.sessions.commit(task.spec, task.plan, dump) if dump else None
             record = msgspec.structs.replace(record, cwd=as_text(cwd) if cwd else record.cwd)
         task.record, task.plan, task.spec, task.is_launching = record, None, None, False
         self.catalog.ended(task)
@@ -503,6 +531,16 @@ class Supervisor:
             self._tell_dependents(record.round_id or "", round_status)
         self._end_turn(task)
         self._free_slot(task)
+
+    def _on_settled(self, task: Task, news: dict[str, Any], dump: bytes) -> None:
+        """The state of a call's shell has come, whose end was told before."""
+        self._settling.take(task.id, news, dump)
+        self._note_settled(task)
+
+    def _note_settled(self, task: Task) -> None:
+        if task.record.unsettled and task.id in self.catalog.live:  # else it is forgotten
+            task.change(unsettled=False)
+            self._index.put(task.record)
 
     def end_unstarted(self, task: Task, end: dict[str, Any]) -> bool:
         """End a task that no process came of; False if a keeper has its claim after all."""
@@ -573,6 +611,7 @@ class Supervisor:
         What runs now leaves it, or its end would bring the old one back.
         """
         self.sessions.reset(caller)
+        self._settling.drop(caller)
         self._warm.discard(caller)
         for task in self.catalog.unfinished():
             if task.record.caller == caller:
@@ -581,6 +620,7 @@ class Supervisor:
     def leave(self, caller: str) -> None:
         """The caller is gone: drop its sessions, the Python one once no call of it is left."""
         self.sessions.reset(caller)
+        self._settling.drop(caller)
         self._warm.discard(caller)
         if self.schedule.mode.leave(caller):
             self.pump()
@@ -596,9 +636,15 @@ class Supervisor:
         """Have files, and if this call ended inline a shell, ready for one that may follow."""
         record = task.record
         if record.kind is Kind.BASH and record.session and task.is_ended and not record.promoted:
-            self._job_nursery.start_soon(self._warm.replied, record.caller)
+            self._job_nursery.start_soon(self._have_next, record.caller)
         if self._directories.is_low:
             self._job_nursery.start_soon(self._directories.refill)
+
+    async def _have_next(self, caller: str) -> None:
+        """Have a shell ready from the state that the caller's session has come to."""
+        self._warm.replied(caller)
+        await self._settling.wait(caller)
+        await self._warm.renew(caller)
 
     def _promote(self, task: Task) -> None:
         if not task.record.promoted:

@@ -31,6 +31,7 @@ class Task:
         "shown",
         "spec",
         "told",
+        "was_promoted",
     )
 
     def __init__(
@@ -51,6 +52,7 @@ class Task:
         self.lines_told: dict[str, list[int]] = {}
         # Likewise what is told once of it while it runs: that it is ready, or blocked so.
         self.shown: dict[str, Once] = {}
+        self.was_promoted = True  # of one read back: before the engine ended that had it
 
     @property
     def id(self) -> str:
@@ -83,9 +85,10 @@ class Listener:
         grew: Callable[[Task, dict[str, Any]], None],
         blocked: Callable[[Task, str | None], None],
         ended: Callable[[Task, dict[str, Any], bytes], None],
+        settled: Callable[[Task, dict[str, Any], bytes], None],
     ) -> None:
         self._task, self._started, self._grew = task, started, grew
-        self._blocked, self._ended = blocked, ended
+        self._blocked, self._ended, self._settled = blocked, ended, settled
 
     def on_started(self, news: dict[str, Any]) -> None:
         self._started(self._task, news)
@@ -98,3 +101,6 @@ class Listener:
 
     def on_ended(self, record: dict[str, Any], state: bytes) -> None:
         self._ended(self._task, record, state)
+
+    def on_settled(self, news: dict[str, Any], state: bytes) -> None:
+        self._settled(self._task, news, state)

@@ -46,7 +46,7 @@ class _Pace(msgspec.Struct, frozen=True):
     """Of a caller's last call in its session."""
 
     replied_at: float  # trio.current_time
-    has_changed: bool  # the session
+    started_from: _Mark
 
 
 class WarmShells:
@@ -87,16 +87,14 @@ class WarmShells:
     def is_hurried(self, caller: str) -> bool:
         """Whether the next shell should be started while this call runs."""
         pace = self._paces.get(caller)
-        if pace is None or pace.has_changed:
+        if pace is None or _mark_of(self._sessions.state(caller)) != pace.started_from:
             return False
         return trio.current_time() - pace.replied_at < HURRY_SECS
 
-    async def replied(self, caller: str) -> None:
+    def replied(self, caller: str) -> None:
         """A call in the caller's session has ended and is answered: the next may come."""
         before = self._started_from.pop(caller, None)
-        has_changed = _mark_of(self._sessions.state(caller)) != before
-        _put(self._paces, caller, _Pace(trio.current_time(), has_changed))
-        await self.renew(caller)
+        _put(self._paces, caller, _Pace(trio.current_time(), before))
 
     async def renew(self, caller: str) -> None:
         """Have a shell ready from the caller's state as it is now."""

@@ -326,7 +326,7 @@ def test_a_message_over_16_mib_closes_with_1009_and_harms_nobody_else(
 def test_a_reply_with_much_output_and_many_survivors_is_below_a_mebibyte(caller: Caller) -> None:
     command = (
         "head -c 600000 /dev/zero | tr '\\0' '\\1';"
-        "for i in {1..300}; do sleep 60 $(printf '%0200d' {1..5} | tr 0 0) & done; exit 0"
+        "secs=$(printf '%0200d' {1..5}); for i in {1..300}; do sleep 60 $secs & done; exit 0"
     )
     call = caller.send("bash", command=command, max_output_bytes=524_288)
 

@@ -139,3 +139,12 @@ def test_whatever_the_pieces_no_line_is_missed_doubled_or_misnumbered(
     assert {lines[number - 1][-1:] for number in numbers} <= {b"a"}
     if len(data) <= scan:
         assert numbers == [n for n, line in enumerate(lines, 1) if line == b"a"][:20]
+
+
+def test_where_no_line_ends_the_bytes_are_searched_and_not_counted() -> None:
+    class Uncounted(bytes):
+        def count(self, *_args: object) -> int:
+            raise AssertionError("counted")
+
+    assert leftout.line_ends(Uncounted(bytes(1000))) == 0
+    assert leftout.line_ends(b"\na\n\n") == 3

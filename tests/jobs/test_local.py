@@ -88,6 +88,7 @@ class Listener:
         self.grew: list[dict[str, Any]] = []
         self.blocked: list[str | None] = []
         self.ended: list[dict[str, Any]] = []
+        self.settled: list[dict[str, Any]] = []
         self.state = b""
         self.outcome: Outcome | None = None
         self._changed = trio.Event()
@@ -106,6 +107,11 @@ class Listener:
 
     def on_ended(self, record: dict[str, Any], state: bytes) -> None:
         self.ended.append(record)
+        self.state = state
+        self._tell()
+
+    def on_settled(self, news: dict[str, Any], state: bytes) -> None:
+        self.settled.append(news)
         self.state = state
         self._tell()
 

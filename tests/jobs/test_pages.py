@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from engine.jobs import pages
 from engine.jobs.excerpt import Source
 from engine.jobs.pages import OffsetPastEnd, OutputFile, OutputGone, Page, read_page
 
@@ -235,6 +236,20 @@ def test_a_file_is_read_below_a_directory_descriptor(tmp_path: Path) -> None:
             assert file.size == 11
     finally:
         os.close(directory)
+
+
+@pytest.mark.parametrize("block", [1, 4, 1 << 18])
+def test_a_byte_is_sought_between_two_offsets_up_to_the_end_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(pages, "_SEEK_BYTES", block)
+    (tmp_path / "output").write_bytes(b"01\n345\n789")
+    with OutputFile(str(tmp_path / "output")) as file:
+        found = [file.seek_byte(b"\n", start, end) for start, end in ASKED]
+    assert found == [2, 2, 2, 6, 5, 10, 8, 10, 12]
+
+
+ASKED = [(0, 10), (2, 10), (0, 2), (3, 10), (3, 5), (7, 10), (7, 8), (7, 99), (12, 99)]
 
 
 def test_a_file_is_closed_on_exec_and_after_use(tmp_path: Path) -> None:

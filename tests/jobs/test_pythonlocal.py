@@ -67,6 +67,9 @@ class Listener:
         self.ended.append(record)
         self._tell()
 
+    def on_settled(self, news: dict[str, Any], state: bytes) -> None:
+        raise AssertionError("code has no shell")
+
     def _tell(self) -> None:
         self._changed.set()
         self._changed = trio.Event()

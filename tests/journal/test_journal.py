@@ -214,6 +214,33 @@ async def test_a_flood_does_not_hold_up_the_lines_of_others(tmp_path: Path) -> N
         assert lines.count(index.reader, lines.Wanted(floor=0), 0, 1 << 40) < 70_000
 
 
+async def test_the_little_that_a_running_job_has_written_since_waits_for_the_next_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = make_directory(tmp_path)
+    first = written(directory, b"one\n" * 10, status=Status.RUNNING)
+    more = written(directory, b"one\n" * 20, status=Status.RUNNING)
+    asked: list[bool] = []
+    async with keeping(tmp_path) as (journal, index):
+        work = index.work
+
+        def work_and_note(key: str, work_: lines.Work, *, is_urgent: bool) -> None:
+            asked.append(is_urgent)
+            work(key, work_, is_urgent=is_urgent)
+
+        monkeypatch.setattr(index, "work", work_and_note)
+        held = Held()
+        journal.grew(first, directory)
+        index.work("held", held, is_urgent=True)  # in the same transaction, behind it
+        await trio.to_thread.run_sync(held.come.wait, LIMIT)
+        journal.grew(more, directory)
+        held.go.set()
+        while len(texts(index)) < 20:
+            await index.flush()
+        # Told of, held, told of more, and what its first commit found to be left.
+        assert asked == [False, True, False, False]
+
+
 async def test_levels_of_which_nothing_came_are_known_without_the_database(
     tmp_path: Path,
 ) -> None:

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from engine.jobs import pages
 from engine.jobs.directory import TaskDirectory, make_directory
 from engine.journal import pump as module
+from engine.journal import stream
+from engine.journal.cutter import LineCutter, Lines
 from engine.journal.pump import Pump
 from engine.journal.stream import FLOOD_TURN_BYTES, FLOOD_TURN_LINES
 from engine.store.lines import NewLine, Piece
@@ -214,6 +217,85 @@ def test_one_line_that_is_rewritten_without_end_is_no_lines_left_out(
         ("progress  699999", False),
         ("1 line (11,200,001 bytes of output) is not in the journal", False),
     ]
+
+
+@pytest.mark.parametrize("skip", [1, 7, 4096, 1 << 20])
+@pytest.mark.parametrize("block", [3, 4096, 1 << 20])
+def test_the_rest_of_a_cut_line_is_passed_over_and_all_behind_it_is_there(
+    directory: TaskDirectory, monkeypatch: pytest.MonkeyPatch, skip: int, block: int
+) -> None:
+    monkeypatch.setattr(stream, "SKIP_BYTES", skip)
+    monkeypatch.setattr(stream, "TURN_BYTES", 20_000)
+    monkeypatch.setattr(pages, "_SEEK_BYTES", block)
+    pump = pump_of(directory)
+    write(pump, b"one\n" + b"x" * 20_050 + b"\ntwo\n" + b"y" * 20_030)
+    found = drain_lines(pump)
+    write(pump, b"y" * 50)
+    found += drain_lines(pump)
+    write(pump, b"y\nthree", ended=True)
+    found += drain_lines(pump)
+    assert [(line.text[:5], len(line.text), line.cut) for line in found] == [
+        ("one", 3, False),
+        ("xxxxx", 4096, True),
+        ("two", 3, False),
+        ("yyyyy", 4096, True),
+        ("three", 5, False),
+    ]
+
+
+def test_the_rest_of_a_cut_line_takes_few_turns_each_of_which_ends(
+    directory: TaskDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "SKIP_BYTES", 4 << 20)
+    pump = pump_of(directory)
+    write(pump, b"x" * (9 << 20), ended=True)
+    sizes = []
+    while pump.is_behind:
+        piece = next_piece(pump)
+        pump.committed(piece)
+        sizes.append(piece.read_bytes)
+    # A slice is read as lines are, then the line is known to be cut.
+    slice_, skip = stream.SLICE_BYTES, 4 << 20
+    assert sizes == [slice_ + skip, skip, (9 << 20) - slice_ - 2 * skip]
+
+
+def test_no_piece_of_a_flood_that_is_looked_at_at_once_is_large(
+    directory: TaskDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The event loop waits for each call on one.
+    fed: list[int] = []
+    feed = LineCutter.feed
+
+    def feed_and_note(cutter: LineCutter, data: bytes) -> Lines:
+        fed.append(len(data))
+        return feed(cutter, data)
+
+    monkeypatch.setattr(LineCutter, "feed", feed_and_note)
+    pump = pump_of(directory)
+    write(pump, (b"x" * 90 + b" warning\n") * 100_000, ended=True)
+    pump.committed(next_piece(pump))
+    assert max(fed) <= 128 << 10
+    assert sum(fed) >= 512 << 10  # of which a turn has several
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_what_is_not_kept_of_a_cut_line_is_counted_and_joins_no_lines(
+    directory: TaskDirectory, is_told: bool
+) -> None:
+    pump = pump_of(directory)
+    with open(directory.path / "output", "wb") as file:
+        file.write(b"x" * (1 << 20))
+        file.seek(3 << 20)
+        file.write(b"y" * 100 + b"\nlast\n")
+    pump.sizes, pump.is_ended = ((3 << 20) + 106,), True
+    pump.dropped = (((1 << 20, 3 << 20),),) if is_told else ()
+    found = drain_lines(pump)
+    assert [(line.text[:4], line.cut) for line in found] == [
+        ("xxxx", True),
+        ("last", False),
+        ("2,09", False),
+    ]
+    assert found[-1].text == "2,097,152 bytes of output are not kept and not in the journal"
 
 
 @pytest.mark.parametrize("what", ["removed", "shortened", "replaced"])

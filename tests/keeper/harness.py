@@ -19,11 +19,15 @@ LIMIT = 10.0  # seconds for any one word of a keeper
 
 
 class KeeperClient:
-    """One link: `send` a message, `expect` the next word of a kind."""
+    """One link: `send` a message, `expect` the next word of a kind.
+
+    A state is acknowledged as it comes, if this `keeps` them.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         sock.settimeout(LIMIT)
         self.sock = sock
+        self.keeps = True
         self.file = sock.makefile("rb")
 
     def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
@@ -40,6 +44,8 @@ class KeeperClient:
         message: dict[str, Any] = json.loads(line)
         if "payload" in message:
             message["state"] = self.file.read(message["payload"])
+        if message["ev"] == "settled" and self.keeps:
+            self.send({"op": "kept"})
         return message
 
     def expect(self, *words: str) -> dict[str, Any]:

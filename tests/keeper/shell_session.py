@@ -36,6 +36,7 @@ def descriptors(plan: CallPlan) -> Iterator[None]:
     put(plan.prologue, shell.FD_PROLOGUE)
     put(plan.call, shell.FD_CALL)
     put(b"", shell.FD_SINK)
+    put(b"", shell.FD_TELL)
     shell.open_scripts()
     try:
         yield

@@ -184,7 +184,7 @@ def test_cancel_ends_every_process_however_it_fled(mother: Nursery, text: str) -
 @pytest.mark.case("C020")
 def test_a_trap_has_its_grace_and_its_exit_code_stands_beside_the_cancel(mother: Nursery) -> None:
     directory, keeper = mother.directory(), mother.keeper()
-    keeper.send(bash(directory, "trap 'echo cleaned; exit 0' TERM; echo up; sleep 30"))
+    keeper.send(bash(directory, "trap 'echo cleaned; exit 0' TERM; (echo up; exec sleep 30)"))
     keeper.expect("grew")
     before = time.monotonic()
     keeper.send({"op": "cancel", "grace": 5})

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,47 @@ async def test_an_engine_is_started_where_none_runs(tmp_path: Path) -> None:
         async with over_stdio(engine) as agent:
             assert text_of(await agent.call_tool("bash", {"command": "echo hi"})).endswith("\nhi")
         await trio.run_process([PROGRAM, "--home", str(engine.home), "stop"], capture_stdout=True)
+
+
+def ancestors_of(pid: int) -> Iterator[int]:
+    while pid > 1:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        pid = int(stat.rpartition(")")[2].split()[1])
+        yield pid
+
+
+def test_the_engine_that_it_starts_is_none_of_its_children(tmp_path: Path) -> None:
+    engine = Engine(tmp_path / "home")
+    command = [str(PROGRAM), "--home", str(engine.home), "mcp"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        process.stdin.flush()
+        assert select.select([process.stdout], [], [], LIMIT)[0]
+        assert process.pid not in ancestors_of(engine.facts()["pid"])
+        assert not Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        process.stdin.close()
+        assert process.wait(LIMIT) == 0
+    subprocess.run([*command[:-1], "stop"], check=True, capture_output=True, timeout=LIMIT)
+
+
+def test_an_engine_that_cannot_start_is_told_with_its_reason(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "engine.toml").write_text("slots = -1\n")
+    done = subprocess.run(
+        [PROGRAM, "--home", home, "mcp"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    first, second = done.stderr.splitlines()
+    assert first.startswith("engine mcp: the engine ended at once, exit ")
+    assert "slots" in first
+    assert second.startswith("see ")
 
 
 def test_where_none_may_be_started_it_says_so_and_ends(tmp_path: Path) -> None:

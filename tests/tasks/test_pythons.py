@@ -84,7 +84,7 @@ class Built:
         def ended(task: Task, record: dict[str, Any], state: bytes) -> None:
             ends.append(record)
 
-        await job.watch(Listener(task, ignore, ignore, ignore, ended))
+        await job.watch(Listener(task, ignore, ignore, ignore, ended, lambda *_: None))
         (record,) = ends
         return record
 
@@ -349,7 +349,7 @@ async def test_a_keeper_that_is_killed_in_a_call_is_told_of_by_that_alone(tmp_pa
         claim = task.directory.read_claim()
         assert claim is not None
         os.kill(int(claim.split()[0]), signal.SIGKILL)
-        assert await job.watch(Listener(task, *[lambda *_: None] * 4)) is Outcome.BROKEN
+        assert await job.watch(Listener(task, *[lambda *_: None] * 5)) is Outcome.BROKEN
         task, spec = it.task("1")
         await it.watch(task, await it.pythons.launch(task, spec))
         assert not task.record.session_reset

@@ -134,7 +134,7 @@ class _Unless:
     def __init__(self, listener: JobListener, is_silent: Callable[[], bool]) -> None:
         self._listener, self._is_silent = listener, is_silent
         self.on_started, self.on_grew = listener.on_started, listener.on_grew
-        self.on_blocked = listener.on_blocked
+        self.on_blocked, self.on_settled = listener.on_blocked, listener.on_settled
 
     def on_ended(self, record: dict[str, Any], state: bytes) -> None:
         if not self._is_silent():

@@ -54,14 +54,17 @@ def test_a_listener_hands_on_the_news_with_its_task() -> None:
         lambda *news: heard.append(("grew", *news)),
         lambda *news: heard.append(("blocked", *news)),
         lambda *news: heard.append(("ended", *news)),
+        lambda *news: heard.append(("settled", *news)),
     )
     listener.on_started({"pid": 1})
     listener.on_grew({"sizes": [1]})
     listener.on_blocked("idle")
     listener.on_ended({"exitCode": 0}, b"state")
+    listener.on_settled({"mishap": "killed"}, b"later")
     assert heard == [
         ("started", task, {"pid": 1}),
         ("grew", task, {"sizes": [1]}),
         ("blocked", task, "idle"),
         ("ended", task, {"exitCode": 0}, b"state"),
+        ("settled", task, {"mishap": "killed"}, b"later"),
     ]

@@ -188,7 +188,7 @@ async def test_one_in_a_hurry_who_changes_nothing_has_the_next_shell_started_wit
     for after, hurried in ((STATE, True), (OTHER, False), (OTHER, True)):
         warming.shells.take(spec("x"), warming.sessions.state("ci"))
         warming.sessions.states["ci"] = after
-        await warming.shells.replied("ci")
+        warming.shells.replied("ci")
         assert warming.shells.is_hurried("ci") is hurried
 
 
@@ -198,7 +198,8 @@ async def test_one_who_takes_time_has_it_started_after_the_reply(
     warming = Warming(tmp_path)
     warming.sessions.states["ci"] = STATE
     warming.shells.take(spec("x"), STATE)
-    await warming.shells.replied("ci")
+    warming.shells.replied("ci")
+    await warming.renew("ci")
     await trio.sleep(0.002)
     assert warming.shells.is_hurried("ci")
     await trio.sleep(0.002)
