@@ -24,6 +24,9 @@ from engine.tasks.sessions import ShellSessions
 from engine.tasks.starting import Starter
 
 KEEP_SECS: Final = 300.0  # that a shell waits for a call
+# A shell so young is not ended for another's: of more callers at once than may have one, each would
+# end the shell that the next one is about to need, and none would find its own.
+SPARED_SECS: Final = 1.0
 HURRY_SECS: Final = 0.003  # from a reply to the next call of one who is in a hurry
 MAX_PACES: Final = 1_000  # callers whose pace is known
 
@@ -50,7 +53,7 @@ class _Pace(msgspec.Struct, frozen=True):
 
 
 class WarmShells:
-    """At most `limit` shells; the one that was started longest ago goes first."""
+    """At most `limit` shells; the one that was started longest ago goes first, unless young."""
 
     def __init__(
         self,
@@ -106,7 +109,10 @@ class WarmShells:
         if self._sessions.size(caller) > LARGE_BYTES:
             return  # it would be held in memory twice more, here and in the shell
         while len(self._ready) >= self._limit:
-            self.discard(next(iter(self._ready)))
+            oldest, waiting = next(iter(self._ready.items()))
+            if trio.current_time() < waiting.until - KEEP_SECS + SPARED_SECS:
+                return
+            self.discard(oldest)
         try:
             directory = self._directories.reserve()
         except OSError as exc:

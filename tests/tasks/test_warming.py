@@ -16,6 +16,7 @@ from engine.jobs.directory import Spec
 from engine.jobs.executor import LaunchRefused, Order
 from engine.jobs.shellstate import ShellState, size_of
 from engine.model import Kind
+from engine.tasks import warming as module
 from engine.tasks.ahead import DirectoriesAhead
 from engine.tasks.sessions import ShellSessions
 from engine.tasks.starting import Starter
@@ -104,10 +105,23 @@ async def test_a_new_session_has_no_shell(warming: Warming) -> None:
     assert warming.executor.prepared == []
 
 
-async def test_beyond_the_limit_the_oldest_shell_goes(warming: Warming) -> None:
+async def test_beyond_the_limit_the_oldest_shell_goes(
+    warming: Warming, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SPARED_SECS", 0.0)
     ids = [await warming.renew(caller) for caller in ("a", "b", "c")]
     assert warming.executor.prepared == ids[1:]
     assert warming.shells.id_for("a") is None
+
+
+async def test_of_more_callers_at_once_than_may_have_a_shell_some_keep_theirs(
+    warming: Warming,
+) -> None:
+    ids = [await warming.renew(caller) for caller in ("a", "b")]
+    for caller in ("c", "d"):
+        await warming.renew(caller)
+    assert warming.executor.prepared == ids
+    assert [warming.shells.id_for(caller) for caller in "abcd"] == [*ids, None, None]
 
 
 async def test_no_shell_is_started_where_there_may_be_none(tmp_path: Path) -> None:
