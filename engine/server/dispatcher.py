@@ -239,7 +239,8 @@ class Dispatcher:
             sink(request, _error_reply(request, refusal))
         else:
             connection.in_flight.add(request)
-            connection.nursery.start_soon(self._run, request, message.params, sink)
+            name = request.method  # else trio makes one, of each
+            connection.nursery.start_soon(self._run, request, message.params, sink, name=name)
 
     def _refusal(self, connection: Connection, size: int) -> EngineError | None:
         if self.is_shutting_down:
