@@ -278,7 +278,9 @@ def test_what_makes_no_sense_is_no_word(telling: Telling, data: bytes) -> None:
 
 
 def test_a_word_that_is_left_is_not_the_next_commands(telling: Telling) -> None:
-    say(b"0\0x\n0m0.000s 0m0.000s\n\0")
+    say(b"0\0")
+    assert telling.read() is None
+    say(b"x\n0m0.000s 0m0.000s\n\0")
     telling.forget()
     say(b"/\n\0")
     assert telling.read() is None
