@@ -197,7 +197,8 @@ def test_a_cancel_lets_the_shell_write_its_state(mother: Nursery) -> None:
 
 def test_a_command_that_is_being_cancelled_ends_with_its_shell(mother: Nursery) -> None:
     loop = "trap GO=1 TERM; echo up; while [[ ! $GO ]]; do sleep 0.05; done"
-    call = Call(mother, f"{loop}; {WORD}; exit 4")
+    busy = "S=${EPOCHREALTIME/./}; while (( ${EPOCHREALTIME/./} - S < 300000 )); do :; done"
+    call = Call(mother, f"{loop}; {WORD}; {busy}; exit 4")
     call.expect("grew")
     call.keeper.send({"op": "cancel", "grace": 5})
     ended = call.expect("ended")
