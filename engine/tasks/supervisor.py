@@ -360,14 +360,11 @@ class Supervisor:
         self.waits.wake(("start", task.id))
         try:
             blocked = self._readiness.blocked
-            outcome = await job.watch(
+            return await job.watch(
                 Listener(
                     task, self._on_started, self._on_grew, blocked, self.on_ended, self._on_settled
                 )
             )
-            self._settling.lose(task.id)
-            self._note_settled(task)
-            return outcome
         finally:
             task.job = None
             self.waits.wake(("gone", task.id))
@@ -401,9 +398,10 @@ class Supervisor:
         job = await self._executor.attach(task.directory, claim) if claim else None
         outcome = Outcome.ABSENT if job is None else await self._watch(task, job)
         self._take_end(task)
-        self._settling.lose(task.id)
         if outcome is Outcome.BROKEN:
             return False  # if that keeper is dead, the next attach says so
+        self._settling.lose(task.id)
+        self._note_settled(task)
         if not task.is_ended:
             self._lose(task)
         elif outcome is Outcome.ABSENT:

@@ -59,6 +59,12 @@ def test_a_call_is_answered_before_its_state_and_the_next_one_waits_for_that(
         os.kill(shell, signal.SIGCONT)
         reply = following.result()
         assert (reply["output"], lost(reply)) == ("after /usr\n", [])
+        # The keeper knows that the state is in good hands, and is free.
+        written = engine.home / "tasks" / end["taskId"][1:] / "exit"
+        deadline = time.monotonic() + LIMIT
+        while b"unsettled" in written.read_bytes().partition(b"\ncomplete\n")[0]:
+            assert time.monotonic() < deadline, "the keeper holds the state"
+            time.sleep(0.005)
 
 
 @pytest.mark.parametrize("which", ["keeper", "shell"])

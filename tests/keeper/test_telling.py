@@ -195,6 +195,18 @@ def test_a_cancel_lets_the_shell_write_its_state(mother: Nursery) -> None:
     assert read_exit(call.directory)["cause"] == "exit"
 
 
+def test_a_command_that_is_being_cancelled_ends_with_its_shell(mother: Nursery) -> None:
+    loop = "trap GO=1 TERM; echo up; while [[ ! $GO ]]; do sleep 0.05; done"
+    busy = "S=${EPOCHREALTIME/./}; while (( ${EPOCHREALTIME/./} - S < 300000 )); do :; done"
+    call = Call(mother, f"{loop}; {WORD}; {busy}; exit 4")
+    call.expect("grew")
+    call.keeper.send({"op": "cancel", "grace": 5})
+    ended = call.expect("ended")
+    assert "settling" not in ended
+    assert (ended["record"]["cause"], ended["record"]["exitCode"]) == ("cancelled", 4)
+    call.expect("gone")
+
+
 @pytest.mark.parametrize("when", ["before the state", "after it"])
 def test_an_engine_that_comes_meanwhile_has_the_state(mother: Nursery, when: str) -> None:
     call, ended = held(mother)
@@ -282,5 +294,5 @@ def test_a_word_that_is_left_is_not_the_next_commands(telling: Telling) -> None:
     assert telling.read() is None
     say(b"x\n0m0.000s 0m0.000s\n\0")
     telling.forget()
-    say(b"/\n\0")
-    assert telling.read() is None
+    say(b"1\0x\n0m0.000s 0m0.000s\n\0/\n\0")
+    assert telling.read() == Told(1, 0.0, "/")
