@@ -1,4 +1,4 @@
-"""The configurations of engine/docs/mcp-clients.md: their form, and what they name is there."""
+"""Mirrors `scripts/mcp_snippets.py`: configurations are well formed, and what they name exists."""
 
 from __future__ import annotations
 
