@@ -91,13 +91,16 @@ class KeeperLoop:
 
     def run(self) -> None:
         """Serve until nobody needs this keeper."""
-        while self.is_needed():
-            for fd, events in self._epoll.poll(self._timeout()):
-                handler = self._handlers.get(fd)  # one before it may have closed this one
-                if handler is not None:
-                    handler(events)
-                    self.flush()
-            self.on_timers()
+        try:
+            while self.is_needed():
+                for fd, events in self._epoll.poll(self._timeout()):
+                    handler = self._handlers.get(fd)  # one before it may have closed this one
+                    if handler is not None:
+                        handler(events)
+                        self.flush()
+                self.on_timers()
+                self.flush()
+        finally:  # a disk that takes no writes may end us: what was told before goes out
             self.flush()
         self.mark.remove()
         with contextlib.suppress(FileNotFoundError):  # somebody has cleared the folder

@@ -18,6 +18,7 @@ import structlog
 
 from engine.config import Home
 from engine.jobs.directory import Spec, TaskDirectory, make_directory, make_spare
+from engine.tasks.room import lack_of_room
 from engine.threads import in_thread
 
 SPARE: Final = 16  # directories for calls that have none reserved
@@ -76,10 +77,11 @@ class DirectoriesAhead:
                 directory.remove()
 
     def _make_some(self, count: int) -> tuple[list[TaskDirectory], OSError | None]:
-        """Spare directories, and what stood in the way of more."""
+        """Spare directories, and what stood in the way of more. A full disk's last room is not for
+        them: the next start needs it."""
         made: list[TaskDirectory] = []
         try:
-            while len(made) < count:
+            while len(made) < count and lack_of_room(self._folder) is None:
                 made.append(make_spare(self._folder))
         except OSError as exc:
             return made, exc

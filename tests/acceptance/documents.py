@@ -15,7 +15,9 @@ from typing import Any, Final, NamedTuple
 ROOT: Final = Path(__file__).parents[2]
 README: Final = ROOT / "README.md"
 DOCS: Final = ROOT / "engine" / "docs"
-PAGES: Final = [README, *sorted(DOCS.glob("*.md"))]
+# What other programs are to read; held against those by `tests/test_mcp_snippets.py`.
+FOREIGN: Final = DOCS / "mcp-clients.md"
+PAGES: Final = [README, *sorted(set(DOCS.glob("*.md")) - {FOREIGN})]
 
 ELLIPSIS: Final = "…"
 ID: Final = "8f3k[0-9a-v]{2}"  # of a task in the pages, without its letter
@@ -23,6 +25,7 @@ TIME: Final = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 # Kinds of text that may be any of their kind.
 ANY_OF_ITS_KIND: Final = [
     TIME,
+    r"\d{4}-\d\d-\d\d",
     r"\d\d:\d\d:\d\d\.\d{3}",
     r"\d+(?:\.\d+)?m?s\b",
     r"(?<=pid )\d+",

@@ -153,8 +153,13 @@ async def test_a_run_that_is_cancelled_keeps_or_cancels_its_job(
 
             nursery.start_soon(leave)
             await lib.run(f"{bell.tell}; {gate.wait}", on_cancel=on_cancel)
-        # What has just begun gets its row a moment later.
-        (row,) = (await lib.list_tasks(changed_after=0, timeout_secs=20)).tasks
+        # What has just begun gets its row a moment later, and again when it has.
+        seq = 0
+        while True:
+            page = await lib.list_tasks(changed_after=seq, timeout_secs=20)
+            (row,), seq = page.tasks, page.next_changed_after
+            if row.status != "queued":
+                break
         assert row.status == ("running" if on_cancel == "keep" else "cancelled")
         if on_cancel == "keep":
             gate.open()

@@ -126,6 +126,7 @@ def test_a_job_follows_the_one_that_had_a_warm_shell(mother: Nursery, tmp_path: 
     message = order(second, *plan.argv, env=plan.environ, session=True, call=plan.call.decode())
     warm.send(message, plan.prologue)
     assert warm.keeper.expect("ended")["record"]["exitCode"] == 0
+    warm.keeper.expect("gone")
     assert (second / "output").read_text() == "cold\n"
 
 

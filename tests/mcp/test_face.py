@@ -99,7 +99,7 @@ async def test_the_caller_is_the_argument_else_the_thread_else_the_option(engine
             assert await caller({"as": named}, {"threadId": thread}) == named
             assert await caller({}, {"threadId": thread}) == thread.lower()
             assert await caller({}) == option
-            given = {"as": thread.lower(), "contains": "mcp caller"}
+            given = {"as": thread.lower(), "contains": "mcp caller", "timeout_secs": 20}
             logged = text_of(await agent.call_tool("read_logs", given))
             assert f'client=tester meta={{"threadId": "{thread}"}}' in logged
         async with over_stdio(engine) as agent:

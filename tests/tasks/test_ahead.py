@@ -141,3 +141,13 @@ async def test_a_disk_that_takes_no_spare_leaves_calls_to_make_their_own(
     with trio.fail_after(5):
         await ahead.refill()
     assert ahead.take(None, split=False).path.is_dir()
+
+
+async def test_a_disk_without_room_has_no_spare_directories_made(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = ahead_of(home)
+    monkeypatch.setattr("engine.tasks.ahead.lack_of_room", lambda _path: "the disk is full")
+    with trio.fail_after(5):
+        await ahead.refill()
+    assert os.listdir(home.ahead) == []
