@@ -78,9 +78,11 @@ class Journal:
         To be called in the turn in which the ended record is put: then one transaction has both,
         or it has how far the output was read.
         """
-        # An interpreter's threads are in no list of survivors.
-        may_grow = bool(record.survivors) or record.kind is Kind.CODE
         is_silent = record.status is Status.SUCCEEDED and not record.output_bytes
+        # An interpreter's threads are in no list of survivors. One whose session is to be settled
+        # is ended once more by the next engine, which has to know that its lines are in.
+        may_grow = bool(record.survivors) or record.kind is Kind.CODE
+        may_grow = may_grow or (record.unsettled and not is_silent)
         if is_silent and not may_grow and not self._is_read(record):
             return
         pump = self._pump(record, directory)

@@ -169,7 +169,8 @@ async def test_an_await_that_is_cancelled_leaves_the_job_and_the_connection(
                 await lib.bash(f"{bell.tell}; {gate.wait}; echo done", timeout_secs=20)
         assert scope.cancelled_caught
         (row,) = (await lib.list_tasks()).tasks
-        assert row.status == "running"
+        reply = await lib.wait(task_id=row.task_id, timeout_secs=0)
+        assert reply.status == "running"
         gate.open()
         ended = await lib.wait(task_id=row.task_id)
         assert isinstance(ended, Finished)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -202,7 +203,11 @@ def test_what_was_told_and_a_sessions_state_are_known_after_a_full_disk_and_a_ki
             disk.fill()
             go.open()
             assert pending.result()["exitCode"] == 0
-            assert any(said.startswith("sessions are not on disk") for said in degraded(client))
+            # The state comes after the reply.
+            deadline = time.monotonic() + LIMIT
+            while not any(said.startswith("sessions are not on disk") for said in degraded(client)):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
             disk.free()
             assert caller.bash("echo $WORD ${#BIG}")["output"] == "new 200000\n"
             wait_well(client)

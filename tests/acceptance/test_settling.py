@@ -161,7 +161,9 @@ def test_a_session_that_is_ended_meanwhile_takes_no_state(engine: Engine) -> Non
 
 def test_what_a_command_left_is_told_with_its_end(engine: Engine) -> None:
     with called(engine) as ci:
-        end = ci.bash("sleep 600 & disown; (sleep 600 &)")
+        # Seen as what they are, no more as the bash that they came of.
+        run = 'until [ "$(< /proc/$!/comm)" = sleep ]; do :; done'
+        end = ci.bash(f"sleep 600 & {run}; disown; (sleep 600 & {run})")
         assert [each["command"] for each in end["survivors"]] == ["sleep 600", "sleep 600"]
         ci.cancel(end["taskId"])
 

@@ -105,6 +105,7 @@ def test_all_that_the_command_wrote_is_there_when_its_end_is_told(mother: Nurser
     ended = call.expect("ended")
     assert ended["settling"] == "/usr"
     assert ended["record"]["sizes"] == [60000]
+    wait_stopped(ended["record"]["pid"])
     os.kill(ended["record"]["pid"], signal.SIGCONT)
     call.expect("gone")
 
