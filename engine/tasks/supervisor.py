@@ -578,12 +578,13 @@ class Supervisor:
         task.inline_calls += 1
         try:
             await self.wait_ended(task, budget_secs)
+            # Not yet promoted: what ends meanwhile is answered as ended, so it is in the session.
+            await self._wait_started(task)
         finally:
             task.inline_calls -= 1
             # A repeat under the same key may be answered first: the other call goes on.
             if not task.is_ended and not task.inline_calls:
                 self._promote(task)
-        await self._wait_started(task)
 
     async def wait_ended(self, task: Task, timeout_secs: float) -> None:
         """Wait for the end, `timeout_secs` at most."""

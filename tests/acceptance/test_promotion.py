@@ -255,3 +255,17 @@ def test_output_of_a_promoted_call_stands_in_its_file_at_once(caller: Caller, ga
     assert path.read_text() == reply["output"] == "now\n"
     gate.open()
     caller.wait(reply["taskId"])
+
+
+def test_a_call_that_is_answered_as_ended_is_in_the_session(caller: Caller) -> None:
+    """Also one that ends in the moment in which its budget does."""
+    committed, succeeded = list[str](), list[str]()
+    for number in range(60):
+        text = f"Y={number}; sleep 0.00{number % 5 + 1}"
+        reply = caller.bash(text, timeout_secs=0.003 + 0.001 * (number % 4))
+        if reply["status"] == "running":
+            caller.wait(reply["taskId"])
+            continue
+        succeeded.append(f"{number}\n")
+        committed.append(caller.bash("echo $Y")["output"])
+    assert committed == succeeded
