@@ -315,9 +315,11 @@ class Keeper(KeeperLoop):
         self._telling.forget()
 
 
-def _limits() -> list[tuple[int, int]]:
-    """Our limits of resources, which our jobs inherit and can change (see prlimit(2))."""
-    return [resource.getrlimit(number) for number in range(_LIMITS)]
+def _limits() -> tuple[list[tuple[int, int]], int, set[int]]:
+    """Our limits of resources, priority and processors, which our jobs inherit and can change (see
+    prlimit(2), setpriority(2), sched_setaffinity(2))."""
+    limits = [resource.getrlimit(number) for number in range(_LIMITS)]
+    return limits, os.getpriority(os.PRIO_PROCESS, 0), os.sched_getaffinity(0)
 
 
 def keep(control: socket.socket, sockets: str) -> None:

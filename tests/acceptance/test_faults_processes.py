@@ -349,6 +349,20 @@ def test_limits_that_a_job_has_given_its_keeper_are_no_other_jobs(
         assert "queue_held" not in engine.log_text()
 
 
+@pytest.mark.parametrize("change", ["renice -n 7 -p $PPID", "taskset -pc 0 $PPID"])
+def test_a_priority_or_processors_that_a_job_has_given_its_keeper_are_no_other_jobs(
+    engine: Engine, change: str
+) -> None:
+    if os.cpu_count() == 1 or not shutil.which("taskset"):
+        pytest.skip("needs taskset, and two processors")
+    with called(engine) as ci, called(engine) as other:
+        text = "nice; grep Cpus_allowed_list /proc/self/status"
+        before = other.bash(text, session=False)["output"]
+        for _ in range(3):
+            assert ci.bash(change, session=False)["exitCode"] == 0
+            assert other.bash(text, session=False)["output"] == before
+
+
 def test_a_lost_task_is_kept_over_the_limit_as_long_as_a_process_of_it_lives(
     tmp_path: Path,
 ) -> None:
