@@ -807,8 +807,8 @@ def test_of_too_many_sessions_the_one_that_is_idle_longest_is_closed_and_its_cal
         value(three, "1")
         wait_gone(pids[1])
         assert value(one, "os.getpid()") == str(pids[0])
-        lines = client.call("read_logs", as_="two", logs="info", after_seq=0)["lines"]
-        closed = [line["text"] for line in lines if "session closed" in line["text"]]
+        asked = {"logs": "info", "after_seq": 0, "contains": "session closed", "timeout_secs": 20}
+        closed = [line["text"] for line in client.call("read_logs", as_="two", **asked)["lines"]]
         assert closed == [f"python session closed caller=two pid={pids[1]} most=2"]
         assert py(two, "1")["sessionReset"]
 
