@@ -578,6 +578,8 @@ class Supervisor:
         task.inline_calls += 1
         try:
             await self.wait_ended(task, budget_secs)
+            if task.is_launching:
+                self._index.put(task.record)  # seen in lists, should no keeper take it
             # Not yet promoted: what ends meanwhile is answered as ended, so it is in the session.
             await self._wait_started(task)
         finally:
