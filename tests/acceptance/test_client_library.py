@@ -168,7 +168,7 @@ async def test_an_await_that_is_cancelled_leaves_the_job_and_the_connection(
                 nursery.start_soon(leave)
                 await lib.bash(f"{bell.tell}; {gate.wait}; echo done", timeout_secs=20)
         assert scope.cancelled_caught
-        (row,) = (await lib.list_tasks()).tasks
+        (row,) = (await lib.list_tasks(changed_after=0, timeout_secs=20)).tasks
         reply = await lib.wait(task_id=row.task_id, timeout_secs=0)
         assert reply.status == "running"
         gate.open()
