@@ -117,6 +117,7 @@ class Inbox:
         unrecorded = self._ledger.receipts_from(latest_order)
         self._latest_order = latest_order
         receipts = self._receipts.all()
+        newer = [(box, handle) for box in self._boxes.values() for handle in box.items]
         for task in ended:
             handle = task.handle
             receipt = receipts.pop((task.caller, handle), None)
@@ -130,6 +131,8 @@ class Inbox:
                 box = self._box(caller)
                 box.add(handle, Item(is_own=False, is_told=True))
                 self._link(caller, box, handle, receipt)
+        for box, handle in newer:  # taken over from the folders; the index did not have them yet
+            box.put_last(handle)
 
     def _begin_own(
         self, caller: str, handle: str, receipt: Receipt | None, *, is_told: bool

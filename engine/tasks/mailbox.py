@@ -80,6 +80,13 @@ class Mailbox:
         self.items[handle] = item
         self.settle([handle])
 
+    def put_last(self, handle: str) -> None:
+        """Have an end that is here stand behind the others."""
+        self.items[handle] = self.items.pop(handle)
+        for ends in (self.ready, self.fresh):
+            if handle in ends:
+                ends[handle] = ends.pop(handle)
+
     def hold(self, handle: str, delivery: Delivery) -> None:
         """`delivery` is on its way with this end; it may say so twice."""
         if handle in delivery.handles:

@@ -11,6 +11,7 @@ import contextlib
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import structlog
@@ -56,6 +57,7 @@ async def recover(
     known = {record.id: record for record in index.active() if record.id not in buried}
     final = index.final_ids()
     waiting: list[Task] = []
+    ended: list[tuple[dict[str, Any], Task]] = []
     if not ledger.is_complete:
         await _give_rounds(home, index, ledger)
     job_nursery.start_soon(give_keys, home, ledger, supervisor.waits)
@@ -67,37 +69,43 @@ async def recover(
         is_folder = entry.is_dir(follow_symlinks=False)
         directory = TaskDirectory(home.tasks, entry.name)
         task = await _read(ledger, directory, known) if is_folder else None
-        if task is not None and _is_half_made(supervisor, task):
-            infolder.remove(task.directory)
-            continue
         if task is None:
             _set_aside(home, entry)
             counts.aside += 1
+            continue
+        end = task.directory.read_exit()
+        is_waiting = end is None and _is_waiting(task)
+        # The engine was killed while it made the round: there is the whole or none of it.
+        if is_waiting and not supervisor.rounds.is_told(task.record):
+            infolder.remove(task.directory)
             continue
         if known.pop(task.id, None) is None:
             index.put(task.record)  # its handle may have been told: it is listed from here on
         supervisor.catalog.add(task)
         supervisor.acceptor.count_on(task.record.order)
-        match _standing(task):
-            case "ended":
-                counts.ended += 1
-                if not task.was_promoted:
-                    supervisor.expect_state(task)
-                job_nursery.start_soon(supervisor.resolve, task)
-            case "claimed":
-                counts.adopted += 1
-                supervisor.adopt(task)
-                _note_start(task)
-                _note_output(task)
-                job_nursery.start_soon(supervisor.resolve, task)
-            case "waiting":
-                waiting.append(task)
+        if end is not None:
+            counts.ended += 1
+            if not task.was_promoted:
+                supervisor.expect_state(task)
+            ended.append((end, task))
+        elif is_waiting:
+            waiting.append(task)
+        else:
+            counts.adopted += 1
+            supervisor.adopt(task)
+            _note_start(task)
+            _note_output(task)
+            job_nursery.start_soon(supervisor.resolve, task)
     for record in known.values():  # somebody has removed the folder
         counts.gone += 1
         task = Task(record, TaskDirectory(home.tasks, record.id))
         supervisor.catalog.add(task)
         job_nursery.start_soon(supervisor.resolve, task)
     supervisor.rounds.settle()
+    for end, task in sorted(ended, key=lambda each: each[0]["endedAt"]):  # as they are told
+        supervisor.on_ended(task, end, b"")
+        job_nursery.start_soon(supervisor.resolve, task)
+        await trio.lowlevel.checkpoint()  # ten thousand may have ended meanwhile
     for task in sorted(waiting, key=lambda task: task.record.order):
         counts.queued += 1
         supervisor.take_in(task)
@@ -122,17 +130,14 @@ def _finish_forgetting(home: Home, index: Index, ledger: Ledger) -> set[str]:
     return buried
 
 
-def _is_half_made(supervisor: Supervisor, task: Task) -> bool:
-    """Whether the engine was killed while it made the round: there is the whole or none of it."""
-    return _standing(task) == "waiting" and not supervisor.rounds.is_told(task.record)
-
-
-def _standing(task: Task) -> str:
-    if task.directory.read_exit() is not None:
-        return "ended"
-    if task.directory.read_claim() is None and _has_begun(task):
+def _is_waiting(task: Task) -> bool:
+    """Whether nobody has claimed the job of a task that has not ended."""
+    if task.directory.read_claim() is not None:
+        return False
+    if _has_begun(task):
         task.directory.claim()  # its claim was taken away; it begins no second time
-    return "waiting" if task.directory.read_claim() is None else "claimed"
+        return False
+    return True
 
 
 def _has_begun(task: Task) -> bool:

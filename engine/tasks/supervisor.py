@@ -412,6 +412,8 @@ class Supervisor:
 
     def _take_end(self, task: Task) -> None:
         """Take over the end that stands in the directory, if there is one."""
+        if task.is_ended:
+            return
         try:
             end = task.directory.read_exit()
         except FileNotFoundError:  # the job has removed its own directory

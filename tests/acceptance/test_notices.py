@@ -125,5 +125,4 @@ def test_what_was_told_is_not_told_again_by_the_engine_after_a_kill(
         with engine.connect() as client:
             other = caller.on(client)
             assert noticed(other.call("engine_info")) == [second]
-            # The order in which they ended is not kept over a kill, nor promised.
-            assert sorted(ids(inbox(other))) == sorted([first, second])
+            assert ids(inbox(other)) == [first, second]

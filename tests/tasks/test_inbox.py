@@ -276,6 +276,16 @@ def test_an_end_that_is_found_before_the_inbox_has_begun_is_not_told_twice(path:
         assert tell(inbox, "tb", "tc")[1] == {"tb"}
 
 
+def test_ends_that_the_index_had_not_come_behind_those_that_it_had(path: Path) -> None:
+    with closing(Ledger(path)) as ledger:
+        inbox = Inbox(ledger, Waits())
+        for id_ in "cd":
+            inbox.ended(record(id_))
+        known = [EndedHandle("t" + id_, "ci", order) for order, id_ in enumerate("ab", 1)]
+        inbox.begin(known, {"a", "b", "c", "d"}, 100)
+        assert ready(inbox) == ["ta", "tb", "tc", "td"]
+
+
 def test_receipts_of_tasks_that_are_gone_are_dropped_at_the_start(path: Path) -> None:
     with opened(path) as inbox:
         inbox.ended(record("a"))

@@ -13,6 +13,7 @@ from engine.jobs.directory import Spec, TaskDirectory, make_directory
 from engine.jobs.executor import Order
 from engine.model import Kind
 from engine.store.ledger import Tomb
+from engine.tasks.ending import unstarted
 from engine.tasks.recovery import Recovery, recover
 
 
@@ -208,3 +209,16 @@ async def test_what_stands_in_the_place_of_a_folder_is_put_aside_and_its_task_is
         again = engine.catalog.find(task.record.task_id)
         await engine.supervisor.wait_ended(again, 5)
         assert again.record.status == "lost"
+
+
+async def test_what_ended_while_no_engine_ran_comes_in_the_order_of_its_ends(
+    tmp_path: Path,
+) -> None:
+    async with built(tmp_path, FakeExecutor()) as engine:
+        ids = [leave_spec(engine, order) for order in range(1, 9)]
+        for at, id_ in enumerate(reversed(ids), 1):
+            directory = TaskDirectory(engine.home.tasks, id_)
+            assert directory.end_unstarted(unstarted("cancelled", at))
+        assert await recovered(engine) == Recovery(ended=8)
+        ready = engine.supervisor.inbox.ready("ci")
+        assert list(ready) == ["t" + id_ for id_ in reversed(ids)]
