@@ -22,7 +22,7 @@ from engine.client.errors import CannotStart, ClientError, NotReachable
 from engine.client.identity import greeting
 from engine.client.places import Place, find_place
 from engine.client.schedule import START_AFTER, Schedule
-from engine.client.sockets import open_socket, refusal, spot
+from engine.client.sockets import hung_up, open_socket, refusal, spot
 from engine.mcp.inflight import Ledger, Lines
 from engine.mcp.wire import HEAD_MAX_BYTES, request
 
@@ -208,9 +208,12 @@ class Pipe:
             if self._ledger.handshake:
                 sock.sendall(b"".join(self._ledger.handshake))
                 self._ledger.repeated()
+        except TimeoutError as exc:
+            sock.close()
+            raise NotReachable(f"not reachable at {spot(place)} (no answer)") from exc
         except OSError as exc:
             sock.close()
-            raise NotReachable(f"not reachable at {spot(place)} ({exc.strerror or exc})") from exc
+            raise hung_up(place, exc.strerror or str(exc)) from exc
         except ClientError:
             sock.close()
             raise
@@ -231,9 +234,11 @@ def _enter(sock: socket.socket, place: Place) -> bytes:
     heard = b""
     while b"\r\n\r\n" not in heard:
         data = sock.recv(CHUNK_BYTES)
-        if not data or len(heard) > HEAD_MAX_BYTES:
-            raise NotReachable(f"not reachable at {spot(place)} (connection lost)")
+        if not data:
+            raise hung_up(place, "connection lost")
         heard += data
+        if len(heard) > HEAD_MAX_BYTES:
+            raise NotReachable(f"not reachable at {spot(place)} (that is no engine)")
     head, _, rest = heard.partition(b"\r\n\r\n")
     words = head.split(b" ", 2)
     if len(words) < 2 or not words[1].isdigit():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ import trio
 from acceptance.running import NO_FLOOR, PROGRAM, Engine
 from agents import ERAS, Mode, facts_of, over_stdio, text_of
 
+from engine.client.errors import NotReachable
+from engine.client.places import Place
+from engine.mcp import pipe
 from engine.mcp.handing import ROOT
 
 LIMIT = 60.0
@@ -98,6 +103,24 @@ def test_the_engine_that_it_starts_is_none_of_its_children(tmp_path: Path) -> No
         process.stdin.close()
         assert process.wait(LIMIT) == 0
     subprocess.run([*command[:-1], "stop"], check=True, capture_output=True, timeout=LIMIT)
+
+
+def test_an_engine_that_hangs_up_in_the_handshake_counts_as_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that is killed then: nothing was asked, so another may be started."""
+    path = str(tmp_path / "engine.sock")
+    place = Place("ws://localhost/rpc", path, None, "localhost", "token", str(tmp_path), None)
+    monkeypatch.setattr(pipe, "find_place", lambda *_given: place)
+    options = pipe.Options(str(tmp_path), None, "ci", None, may_start=False)
+    with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as pool:
+        listener.bind(path)
+        listener.listen()
+        hung_up = pool.submit(lambda: listener.accept()[0].close())
+        with pytest.raises(NotReachable) as caught:
+            pipe.Pipe(options, {})._open()
+        hung_up.result(LIMIT)
+    assert caught.value.absent
 
 
 def test_an_engine_that_cannot_start_is_told_with_its_reason(tmp_path: Path) -> None:
