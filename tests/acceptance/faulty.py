@@ -17,12 +17,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
-from acceptance.running import LIMIT, Client
+from acceptance.running import LIMIT, NO_FLOOR, Client, Engine
+
+STRANGER: Final = 64_123  # a user whom nobody has named, and so with no process but ours
 
 PAGE: Final = 4096  # what a disk gives out at a time
 _FILLER: Final = "filler"
@@ -150,8 +152,32 @@ def degraded(client: Client) -> list[str]:
 
 
 def wait_well(client: Client) -> None:
-    """Wait until nothing is wrong any more: nobody tells of that."""
+    """Wait until nothing is wrong any more."""
+    _wait_said(client, lambda said: not said)
+
+
+def wait_degraded(client: Client, beginning: str) -> None:
+    """Wait until it is said that something is wrong, in words that begin so."""
+    _wait_said(client, lambda said: any(words.startswith(beginning) for words in said))
+
+
+def _wait_said(client: Client, is_so: Callable[[list[str]], bool]) -> None:
     until = time.monotonic() + LIMIT
-    while degraded(client):
-        assert time.monotonic() < until, degraded(client)
-        time.sleep(0.05)
+    while not is_so(said := degraded(client)):
+        assert time.monotonic() < until, said
+        time.sleep(0.05)  # nobody tells of that
+
+
+def of_few_processes(tmp_path: Path, most: int, *options: str) -> Engine:
+    """An engine of a user who may have `most` processes: root may have any number.
+
+    Skips where that cannot be had.
+    """
+    if os.getuid() != 0 or not shutil.which("setpriv") or not shutil.which("prlimit"):
+        pytest.skip("needs root, setpriv and prlimit, to be a user of its own")
+    home = tmp_path / "home"
+    home.mkdir()
+    os.chown(home, STRANGER, STRANGER)
+    caps = ("--inh-caps=-all,+dac_override", "--ambient-caps=-all,+dac_override")
+    user = ("setpriv", f"--reuid={STRANGER}", *caps, "--bounding-set=-all,+dac_override")
+    return Engine(home, *NO_FLOOR, *options, prefix=("prlimit", f"--nproc={most}", *user))

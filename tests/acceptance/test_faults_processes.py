@@ -18,11 +18,11 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from acceptance.faulty import of_few_processes
 from acceptance.running import LIMIT, NO_FLOOR, Caller, Engine, Gate, called, wait_gone
 
 pytestmark = pytest.mark.fault
 
-STRANGER = 64_123  # a user whom nobody has named, and so with no process but ours
 STOP_SECS = 4.0
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 HOUR_MS = 3_600_000
@@ -163,15 +163,7 @@ def test_jobs_that_use_up_the_descriptors_leave_enough_to_answer_and_to_cancel(
 def test_a_fork_bomb_at_the_limit_of_processes_is_ended_whole_and_the_others_are_answered(
     tmp_path: Path,
 ) -> None:
-    if os.getuid() != 0 or not shutil.which("setpriv") or not shutil.which("prlimit"):
-        pytest.skip("needs root, setpriv and prlimit, to be a user of its own")
-    home = tmp_path / "home"
-    home.mkdir()
-    os.chown(home, STRANGER, STRANGER)
-    caps = ("--inh-caps=-all,+dac_override", "--ambient-caps=-all,+dac_override")
-    user = ("setpriv", f"--reuid={STRANGER}", *caps, "--bounding-set=-all,+dac_override")
-    prefix = ("prlimit", "--nproc=80", *user)
-    with Engine(home, *NO_FLOOR, prefix=prefix) as engine, called(engine) as ci:
+    with of_few_processes(tmp_path, 80) as engine, called(engine) as ci:
         other = ci.start("read -r _; echo still here", stdin="open", session=False)["taskId"]
         bomb = ci.start(
             "trap '' TERM; bomb() { bomb | bomb & }; bomb; exec sleep 600", session=False

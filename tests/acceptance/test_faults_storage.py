@@ -5,13 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from acceptance.faulty import Disk, degraded, failing_disk, mounted, small_disk, wait_well
+from acceptance.faulty import (
+    Disk,
+    degraded,
+    failing_disk,
+    mounted,
+    small_disk,
+    wait_degraded,
+    wait_well,
+)
 from acceptance.running import LIMIT, NO_FLOOR, PROGRAM, Caller, Client, Engine, Gate
 
 pytestmark = pytest.mark.fault
@@ -203,11 +210,7 @@ def test_what_was_told_and_a_sessions_state_are_known_after_a_full_disk_and_a_ki
             disk.fill()
             go.open()
             assert pending.result()["exitCode"] == 0
-            # The state comes after the reply.
-            deadline = time.monotonic() + LIMIT
-            while not any(said.startswith("sessions are not on disk") for said in degraded(client)):
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            wait_degraded(client, "sessions are not on disk")  # the state comes after the reply
             disk.free()
             assert caller.bash("echo $WORD ${#BIG}")["output"] == "new 200000\n"
             wait_well(client)

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from acceptance.faulty import of_few_processes
 from acceptance.running import Engine
 
-NOBODY = 65534
 PROCESSES = 14  # that the engine, its mother, the keepers and the jobs may be together
 
 
 @pytest.fixture
 def limited(tmp_path: Path) -> Iterator[Engine]:
-    """An engine of a user who may have few processes: root may have any number."""
-    if os.getuid() != 0 or not shutil.which("setpriv") or not shutil.which("prlimit"):
-        pytest.skip("needs root, setpriv and prlimit, to be a user of its own")
-    home = tmp_path / "home"
-    home.mkdir()
-    os.chown(home, NOBODY, NOBODY)
-    caps = ("--inh-caps=-all,+dac_override", "--ambient-caps=-all,+dac_override")
-    user = ("setpriv", f"--reuid={NOBODY}", *caps, "--bounding-set=-all,+dac_override")
-    prefix = ("prlimit", f"--nproc={PROCESSES}", *user)
-    with Engine(home, "--slots", "50", "--set", "min_free_bytes=0", prefix=prefix) as engine:
+    with of_few_processes(tmp_path, PROCESSES, "--slots", "50") as engine:
         yield engine
 
 

@@ -178,8 +178,10 @@ def test_a_keeper_tells_that_its_job_hangs_and_that_it_goes_on(mother: Nursery) 
 
 def test_output_of_anybody_of_the_job_ends_what_was_told(mother: Nursery) -> None:
     directory, keeper = mother.directory(), mother.keeper()
-    keeper.send(bash(directory, "(sleep 3; echo tick) & read x", stdin="open"))
+    text = "(trap 'echo tick; kill $!; exit' USR1; sleep 600 & wait) & echo $!; read x"
+    keeper.send(bash(directory, text, stdin="open"))
     assert expect_blocked(keeper) == "input"
+    os.kill(int((directory / "output").read_text()), signal.SIGUSR1)
     assert keeper.expect("unblocked", "ended")["ev"] == "unblocked"
     assert expect_blocked(keeper) == "input"
     keeper.send({"op": "write", "data": "", "eof": True})
