@@ -9,7 +9,6 @@ from engine.cli import exits, words
 from engine.cli.app import App
 from engine.cli.detached import Detached, Then, resolve_after
 from engine.cli.follow import Follower, Writer
-from engine.cli.handles import task_of
 from engine.cli.progress import Blockage, Progress
 from engine.cli.replylogs import ReplyLogs
 from engine.cli.signals import Signals
@@ -110,8 +109,6 @@ class Runner:
         if record.get("sessionReset"):
             self._app.console.say("the Python session was lost, and its names with it")
         self._logs.show(record)
-        if record["status"] == "skipped":
-            record |= task_of(self._app, self._client, words.handle(record))
         line = words.run_ended(record, self._signalled)
         if line is not None:
             self._app.console.say(line)
