@@ -13,6 +13,7 @@ from engine.protocol.fields import LogLevel, Status
 
 Kind = Literal["bash", "argv", "code"]
 Ended = Literal["succeeded", "failed", "cancelled", "timed_out", "lost", "skipped", "denied"]
+RoundStatus = Literal["running", "succeeded", "failed", "cancelled", "skipped"]
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -182,7 +183,7 @@ class RoundRow(Part, frozen=True, kw_only=True):
 
     round_id: str
     as_: str = msgspec.field(name="as")
-    status: Literal["running", "succeeded", "failed", "cancelled", "skipped"]
+    status: RoundStatus
     created_at: str
     ended_at: str | None
     seats: dict[str, SeatState]

@@ -25,6 +25,7 @@ from engine.protocol.parts import (
     Part,
     RosterEntry,
     RoundRow,
+    RoundStatus,
     RoundUpdate,
     Sample,
     SeatHandle,
@@ -141,7 +142,7 @@ class RoundDetails(Result, frozen=True, kw_only=True):
 
     round_id: str
     as_: str = msgspec.field(name="as")
-    status: Literal["running", "succeeded", "failed", "cancelled", "skipped"]
+    status: RoundStatus
     created_at: str
     ended_at: str | None
     seats: dict[str, TaskRow]
