@@ -136,7 +136,10 @@ def test_500_who_come_and_go_without_a_word_leave_nothing(attacked: Engine, othe
             client.sock.close()
     assert answered == 250
     assert settles(attacked, other, before)
-    assert other.call("engine_info")["callers"] <= 2  # `other`'s connection, and what it ran
+    until = time.monotonic() + LIMIT
+    # `other`'s connection, and what it ran; the last of the ends may be heard after the count.
+    while other.call("engine_info")["callers"] > 2:
+        assert time.monotonic() < until
 
 
 def test_frames_of_any_make_are_answered_or_closed_with_their_code(
